@@ -1,0 +1,42 @@
+"""Hessian Surgery: lift the weak classes of a trained classifier along the spikes of its loss Hessian."""
+
+from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.lanczos import Spectrum, lanczos
+from hessian_surgery.curvature.operators import Hessian
+from hessian_surgery.data.digits import digits
+from hessian_surgery.data.labelled import LabelledSet, as_labelled
+from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
+from hessian_surgery.errors import InputError
+from hessian_surgery.parameters import ParameterSpace, parameter_space
+from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.diagnosis import Diagnosis, diagnose
+from hessian_surgery.surgery.operate import operate
+from hessian_surgery.surgery.outcome import Outcome
+from hessian_surgery.surgery.planning import Plan, plan
+from hessian_surgery.surgery.sensitivity import sensitivity
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Classifier",
+    "Diagnosis",
+    "Hessian",
+    "InputError",
+    "LabelledSet",
+    "Outcome",
+    "ParameterSpace",
+    "Plan",
+    "Spectrum",
+    "SurgeryConfig",
+    "as_labelled",
+    "cap_per_class",
+    "diagnose",
+    "digits",
+    "hessian_batch",
+    "lanczos",
+    "operate",
+    "parameter_space",
+    "plan",
+    "sensitivity",
+    "stratified_split",
+]

@@ -1,0 +1,5 @@
+"""`python -m hessian_surgery`."""
+
+from hessian_surgery.cli import main
+
+main()

@@ -1,0 +1,117 @@
+"""Classifier: a module and how a batch of inputs becomes logits; evaluation leaves no trace on the module."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hessian_surgery.batches import Inputs
+from hessian_surgery.errors import InputError
+
+
+def call_module(module: nn.Module, inputs: Inputs) -> Any:
+    """`module(x)`, `module(*tuple)` or `module(**dict)`, as the inputs' structure asks."""
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    if isinstance(inputs, (tuple, list)):
+        return module(*inputs)
+    return module(inputs)
+
+
+@contextmanager
+def deterministic_kernels(exact: bool = False) -> Iterator[None]:
+    """The same kernels every time, so that the same seed gives the same run.
+
+    Args:
+        exact: full float32 as well, whatever the user has allowed: with TF32's ten-bit mantissa Hessian products are
+            not symmetric enough for spikes to converge.
+    """
+    cudnn, precision = torch.backends.cudnn, torch.get_float32_matmul_precision()
+    tf32 = cudnn.allow_tf32 and not exact
+    if exact:
+        torch.set_float32_matmul_precision("highest")
+    try:
+        with cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=tf32):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A module whose output is read as logits.
+
+    Attributes:
+        module: the trained network.
+        forward: called as `forward(module, inputs)`; its result is a tensor (n, C), or an object or mapping
+            with `logits`, or a tuple that starts with them. The default covers tensors, tuples and dicts.
+    """
+
+    module: nn.Module
+    forward: Callable[[nn.Module, Inputs], Any] = call_module
+
+    @property
+    def device(self) -> torch.device:
+        """Where the module's first parameter lives."""
+        return next(self.module.parameters()).device
+
+    def logits(self, inputs: Inputs) -> Tensor:
+        """Logits (n, C) of a batch."""
+        output = self.forward(self.module, inputs)
+        if isinstance(output, dict):
+            output = output.get("logits")
+        elif hasattr(output, "logits"):
+            output = output.logits
+        elif isinstance(output, (tuple, list)) and output:
+            output = output[0]
+        if not isinstance(output, Tensor) or output.ndim != 2:
+            got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise InputError(
+                f"model: its output is {got}, where logits of shape (batch, classes) are needed; "
+                "pass Classifier(module, forward=...) to say how a batch becomes logits"
+            )
+        return output
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode; mode, .grad, requires_grad, buffers and random state come back bit for bit."""
+        modes = [(module, module.training) for module in self.module.modules()]
+        parameters = [(p, p.grad, p.requires_grad) for p in self.module.parameters()]
+        buffers = [
+            (module, name, buffer, buffer.clone())
+            for module in self.module.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+        ]
+        random_state = torch.get_rng_state()
+        cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self.module.eval()
+        try:
+            with deterministic_kernels():
+                yield
+        finally:
+            for module, training in modes:
+                module.training = training
+            for parameter, grad, requires_grad in parameters:
+                parameter.grad = grad
+                parameter.requires_grad_(requires_grad)
+            for module, name, buffer, saved in buffers:
+                setattr(module, name, buffer)
+                _undo(buffer, saved)
+            torch.set_rng_state(random_state)
+            if cuda_states:
+                torch.cuda.set_rng_state_all(cuda_states)
+
+
+@torch.no_grad()
+def _undo(buffer: Tensor, saved: Tensor) -> None:
+    # Writing back what has not changed would still tell autograd that it has, and spoil a Hessian's kept graph.
+    if not torch.equal(buffer, saved):
+        buffer.copy_(saved)
+
+
+def as_classifier(model: nn.Module | Classifier) -> Classifier:
+    """A `Classifier`, made from a bare module where needed."""
+    return model if isinstance(model, Classifier) else Classifier(model)

@@ -1,0 +1,231 @@
+"""The command line: parse, call, print. Exit 0 done, 2 bad input (one clear line), 1 anything else."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from hessian_surgery.console.inputs import Opened, choose_config, choose_device, new_folder, open_inputs
+from hessian_surgery.console.progress import TerminalObserver
+from hessian_surgery.console.tables import print_cost, print_diagnosis, print_outcome
+from hessian_surgery.data.sources import open_data
+from hessian_surgery.errors import InputError
+from hessian_surgery.models.small import train_smallnet
+from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.cost import estimate_cost
+from hessian_surgery.surgery.diagnosis import diagnose as run_diagnosis
+from hessian_surgery.surgery.operate import operate as run_operation
+from hessian_surgery.surgery.outcome import HistoryWriter, Outcome, save_tensors
+
+app = typer.Typer(
+    help="Lift the weak classes of a trained classifier along the spikes of its loss Hessian.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Model = Annotated[str, typer.Option(help="resnet18, resnet34, resnet50, smallnet, or package.module:factory.")]
+CheckpointFile = Annotated[Path | None, typer.Option("--checkpoint", help="Weights: .safetensors, .pt or .pth.")]
+DataSource = Annotated[str, typer.Option("--data", help="digits, parquet:DIR, or package.module:factory.")]
+Preset = Annotated[str, typer.Option(help="default, or paper[:cifar10|cifar100|isic[/focal|/class-balanced]].")]
+Out = Annotated[Path | None, typer.Option(help="Run folder to write; it must not hold another run.")]
+Seed = Annotated[int, typer.Option(help="Fixes every random draw.", min=0)]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default cuda where there is one.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")]
+ImageSize = Annotated[int | None, typer.Option(help="Resize images to this side in pixels.", min=1)]
+Mean = Annotated[str | None, typer.Option(help="Channel means, such as 0.49,0.48,0.45; else the checkpoint's.")]
+Std = Annotated[str | None, typer.Option(help="Channel standard deviations; else the checkpoint's.")]
+Iterations = Annotated[int | None, typer.Option(help="T, rounds of the loop.")]
+Spikes = Annotated[int | None, typer.Option(help="K; by default one fewer than the classes.")]
+LanczosSteps = Annotated[int | None, typer.Option(help="m, exactly; by default until the spikes converge.")]
+HessianSamples = Annotated[int | None, typer.Option(help="n, images in the Hessian batch.")]
+MicroBatch = Annotated[int | None, typer.Option(help="Stream the Hessian batch in parts of this size: less memory.")]
+BatchSize = Annotated[int | None, typer.Option(help="Images per forward pass.")]
+Parameters = Annotated[str | None, typer.Option(help="Glob over the weights that may move, such as 'layer4.*'.")]
+Amplitude = Annotated[float | None, typer.Option(help="First step's length; by default from the curvature.")]
+Control = Annotated[str | None, typer.Option(help="Amplitude control: adam or gamma.")]
+Bound = Annotated[str | None, typer.Option(help="ball, or box (per spike, for eigenvalues far apart).")]
+Exponent = Annotated[str | None, typer.Option(help="p of the class-error weights, or auto for the p-rule.")]
+Target = Annotated[str | None, typer.Option(help="sigma, or worst (the worst class).")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Run folder; an earlier demo there is replaced.")] = Path("runs/demo"),
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Train a small net on long-tailed, noisy digits and operate on it, in seconds."""
+    notes = _notes()
+    parts = open_data("digits", seed)
+    notes.print(f"training a small net on {len(parts.hessian)} long-tailed, noisy digits", highlight=False)
+    net = train_smallnet(parts.hessian, seed)
+    opened = Opened(net, parts, None)
+    save_tensors(out / "base.safetensors", net.state_dict())
+    outcome = _operate(opened, SurgeryConfig(seed=seed), out)
+    _show(outcome, as_json)
+    notes.print(f"run folder: {out}", highlight=False)
+
+
+@app.command()
+def operate(
+    model: Model,
+    data: DataSource,
+    checkpoint: CheckpointFile = None,
+    preset: Preset = "default",
+    out: Out = None,
+    seed: Seed = 0,
+    device: Device = None,
+    as_json: Json = False,
+    dry_run: DryRun = False,
+    image_size: ImageSize = None,
+    mean: Mean = None,
+    std: Std = None,
+    iterations: Iterations = None,
+    spikes: Spikes = None,
+    lanczos_steps: LanczosSteps = None,
+    hessian_samples: HessianSamples = None,
+    micro_batch: MicroBatch = None,
+    batch_size: BatchSize = None,
+    parameters: Parameters = None,
+    amplitude: Amplitude = None,
+    control: Control = None,
+    bound: Bound = None,
+    exponent: Exponent = None,
+    target: Target = None,
+) -> None:
+    """Operate on a trained classifier and write the patched model, the patch and the evidence."""
+    config = choose_config(
+        preset,
+        seed,
+        iterations=iterations,
+        spikes=spikes,
+        lanczos_steps=lanczos_steps,
+        hessian_samples=hessian_samples,
+        micro_batch=micro_batch,
+        batch_size=batch_size,
+        parameters=parameters,
+        amplitude=amplitude,
+        control=control,
+        bound=bound,
+        exponent=exponent,
+        target=target,
+    )
+    folder = new_folder(out or Path("runs/operate"))
+    opened = open_inputs(model, checkpoint, data, seed, choose_device(device), image_size, mean, std)
+    if dry_run:
+        _show_cost(opened, config, as_json)
+        return
+    outcome = _operate(opened, config, folder)
+    _show(outcome, as_json)
+    _notes().print(f"run folder: {folder}", highlight=False)
+
+
+@app.command()
+def diagnose(
+    model: Model,
+    data: DataSource,
+    checkpoint: CheckpointFile = None,
+    preset: Preset = "default",
+    seed: Seed = 0,
+    device: Device = None,
+    as_json: Json = False,
+    dry_run: DryRun = False,
+    image_size: ImageSize = None,
+    mean: Mean = None,
+    std: Std = None,
+    spikes: Spikes = None,
+    lanczos_steps: LanczosSteps = None,
+    hessian_samples: HessianSamples = None,
+    micro_batch: MicroBatch = None,
+    batch_size: BatchSize = None,
+    parameters: Parameters = None,
+    epsilon: Annotated[float | None, typer.Option(help="Amplitude of the probe.")] = None,
+) -> None:
+    """Say whether a classifier is worth operating on; changes and writes nothing."""
+    config = choose_config(
+        preset,
+        seed,
+        iterations=1,
+        spikes=spikes,
+        lanczos_steps=lanczos_steps,
+        hessian_samples=hessian_samples,
+        micro_batch=micro_batch,
+        batch_size=batch_size,
+        parameters=parameters,
+    )
+    opened = open_inputs(model, checkpoint, data, seed, choose_device(device), image_size, mean, std)
+    if dry_run:
+        _show_cost(opened, config, as_json)
+        return
+    with TerminalObserver(_notes(), 1) as observer:
+        found = run_diagnosis(
+            opened.model,
+            hessian_data=opened.parts.hessian,
+            sensitivity_data=opened.parts.sensitivity,
+            config=config,
+            epsilon=epsilon,
+            observer=observer,
+        )
+    if as_json:
+        _print_json(found.as_dict())
+    else:
+        print_diagnosis(Console(), found)
+
+
+def main() -> None:
+    """Run the command line; bad input ends in one line on stderr and exit code 2."""
+    try:
+        app()
+    except InputError as error:
+        _notes().print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def _operate(opened: Opened, config: SurgeryConfig, folder: Path) -> Outcome:
+    checkpoint = opened.checkpoint
+    with TerminalObserver(_notes(), config.iterations) as terminal:
+        outcome = run_operation(
+            opened.model,
+            hessian_data=opened.parts.hessian,
+            sensitivity_data=opened.parts.sensitivity,
+            heldout_data=opened.parts.heldout,
+            config=config,
+            stored_as=checkpoint.dtypes if checkpoint else None,
+            observer=HistoryWriter(folder, terminal),
+        )
+    outcome.save(
+        folder,
+        base_sha256=checkpoint.sha256 if checkpoint else "",
+        metadata=checkpoint.metadata if checkpoint else None,
+    )
+    return outcome
+
+
+def _show(outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        _print_json(outcome.as_dict())
+    else:
+        print_outcome(Console(), outcome)
+
+
+def _show_cost(opened: Opened, config: SurgeryConfig, as_json: bool) -> None:
+    cost = estimate_cost(opened.classifier, opened.parts.hessian, opened.parts.sensitivity, config)
+    if as_json:
+        _print_json(cost.as_dict())
+    else:
+        print_cost(Console(), cost)
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps(content, ensure_ascii=False))
+
+
+def _notes() -> Console:
+    """Where progress and remarks go: stderr, so that stdout holds results only."""
+    return Console(stderr=True)

@@ -1,0 +1,60 @@
+"""Progress in the terminal, on stderr: a bar for the whole operation and a line per iteration."""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from hessian_surgery.surgery.loop import IterationRecord, Observer
+
+# Where each stage of an iteration lies on the bar: start, and share of the iteration.
+STAGES = {"lanczos": (0.0, 0.3), "sensitivity": (0.3, 0.65), "measure": (0.95, 0.05)}
+
+
+class TerminalObserver(Observer):
+    """A bar with the stage and the time left, and a line per iteration; quiet where stderr is no terminal."""
+
+    def __init__(self, console: Console, iterations: int) -> None:
+        self._console = console
+        self._total = iterations
+        self._finished = 0
+        self._progress = Progress(
+            TextColumn("[progress.description]{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("starting", total=iterations)
+
+    def __enter__(self) -> "TerminalObserver":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Move the bar within the present iteration."""
+        start, share = STAGES[name]
+        text = f"iteration {self._finished + 1}/{self._total} · {name} {done}/{total}"
+        place = self._finished + start + share * done / total
+        self._progress.update(self._task, completed=place, description=text)
+
+    def iteration(self, record: IterationRecord) -> None:
+        """Print the iteration's line."""
+        self._finished = record.iteration
+        self._progress.update(self._task, completed=record.iteration)
+        mark = "[green]accepted   [/]" if record.accepted else "[yellow]rolled back[/]"
+        self._console.print(
+            f"{record.iteration:>3}/{self._total} {mark} σ {100 * record.sigma:5.2f} pp  "
+            f"worst {100 * record.worst:4.1f} %  accuracy {100 * record.accuracy:4.1f} %  "
+            f"α {record.alpha_max:.2g}  {sum(record.seconds.values()):.1f} s",
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,116 @@
+"""Results as a person reads them: per-class tables, the verdict, a diagnosis, a cost."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hessian_surgery.surgery.cost import Cost
+from hessian_surgery.surgery.diagnosis import Diagnosis
+from hessian_surgery.surgery.outcome import Outcome
+
+COLOURS = {"better": "green", "worse": "red", "no detectable change": "yellow"}
+MANY_CLASSES = 24
+
+
+def print_outcome(console: Console, outcome: Outcome) -> None:
+    """The held-out images, class by class, then all together, then the verdict."""
+    before, after, tests = outcome.heldout.before, outcome.heldout.after, outcome.tests
+    table = Table(title=f"{sum(before.count)} held-out images", title_justify="left")
+    for heading in ("class", "images", "before %", "after %", "change pp", "p (Holm)"):
+        table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=heading != "class")
+    shown, left_out = _most_changed(before.per_class, after.per_class)
+    for j in shown:
+        low, high = (100 * end for end in after.interval[j])
+        table.add_row(
+            escape(outcome.classes[j]),
+            str(before.count[j]),
+            f"{100 * before.per_class[j]:.1f}",
+            f"{100 * after.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]",
+            _signed(100 * (after.per_class[j] - before.per_class[j])),
+            f"{tests.per_class[j].p_holm:.2g}",
+        )
+    console.print(table)
+    if left_out:
+        console.print(f"[dim]… and {left_out} classes that changed less[/]")
+    summary = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("", "before", "after", "change \\[95 % interval]"):
+        summary.add_column(heading, justify="left")
+    for name, label in (
+        ("sigma", "σ"),
+        ("worst", "worst class"),
+        ("balanced_accuracy", "balanced"),
+        ("accuracy", "accuracy"),
+    ):
+        values = (f"{100 * getattr(metrics, name):.1f} %" for metrics in (before, after))
+        summary.add_row(label, *values, escape(str(getattr(tests, name))))
+    console.print(summary)
+    _print_warnings(console, outcome.warnings)
+    colour = COLOURS[outcome.verdict.outcome]
+    console.print(f"[bold {colour}]{escape(outcome.verdict.sentence)}[/]", highlight=False)
+
+
+def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+    """Class accuracies, S, its structure, and the advice."""
+    title = "Accuracy, and its answer to each spike λ (pp per 0.01 of amplitude)"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("class", overflow="ellipsis", max_width=12)
+    table.add_column("% \\[95 %]", justify="right", no_wrap=True)
+    spikes = range(min(len(diagnosis.eigenvalues), 9))
+    for i in spikes:
+        table.add_column(f"{diagnosis.eigenvalues[i]:.2g}", justify="right", no_wrap=True)
+    for j, name in enumerate(diagnosis.classes):
+        low, high = (100 * end for end in diagnosis.metrics.interval[j])
+        cells = [_signed(diagnosis.sensitivity[i][j]) for i in spikes]
+        accuracy = f"{100 * diagnosis.metrics.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]"
+        table.add_row(escape(name), accuracy, *cells)
+    console.print(table)
+    structure = diagnosis.structure
+    flatness = "none" if structure.flatness is None else f"{structure.flatness:.2f}"
+    console.print(
+        f"effective rank {structure.effective_rank:.2f}   σ₁/σ₂ {flatness}   ‖S‖ {structure.frobenius:.3g}   "
+        f"error ratio {diagnosis.error_ratio:.1f} (p = {diagnosis.exponent:g})   ε {diagnosis.epsilon:.3g}",
+        highlight=False,
+    )
+    for one, other in structure.entangled:
+        console.print(f"every spike moves {escape(one)} and {escape(other)} in opposite directions", highlight=False)
+    _print_warnings(console, diagnosis.warnings)
+    console.print(f"[bold]{escape(diagnosis.advice)}[/]", highlight=False)
+
+
+def print_cost(console: Console, cost: Cost) -> None:
+    """What `--dry-run` says."""
+    rows = {
+        "weights that may move": f"{cost.weights:,}",
+        "spikes": f"{cost.spikes}",
+        "Hessian products": f"{cost.products:,}",
+        "passes over the sensitivity images": f"{cost.passes:,} ({cost.images:,} images)",
+        "memory: basis and spikes": _size(cost.basis_bytes),
+        "memory: copies of the weights": _size(cost.snapshot_bytes),
+        "memory: graph of the Hessian batch": _size(cost.graph_bytes),
+        "memory: sensitivity images": _size(cost.data_bytes),
+        "memory in all, beside the model": _size(cost.total_bytes),
+    }
+    table = Table(box=None, show_header=False)
+    for label, value in rows.items():
+        table.add_row(label, value)
+    console.print(table)
+
+
+def _most_changed(before: list[float], after: list[float]) -> tuple[list[int], int]:
+    """The classes to show: all, or the most changed of many; weakest first."""
+    classes = sorted(range(len(before)), key=lambda j: -abs(after[j] - before[j]))[:MANY_CLASSES]
+    return sorted(classes, key=lambda j: before[j]), len(before) - len(classes)
+
+
+def _print_warnings(console: Console, warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False)
+
+
+def _signed(value: float) -> str:
+    colour = "green" if value > 0 else "red" if value < 0 else "dim"
+    return f"[{colour}]{value:+.1f}[/]"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

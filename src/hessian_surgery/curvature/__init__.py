@@ -1,0 +1,1 @@
+"""Hessian products, Lanczos and the spikes it finds."""

@@ -1,0 +1,1 @@
+"""Labelled sets, their splits and their readers."""

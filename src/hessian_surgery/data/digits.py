@@ -1,0 +1,50 @@
+"""The embedded digits set (scikit-learn, 1,797 images of 8×8), made long-tailed and noisy for the demo."""
+
+from dataclasses import dataclass
+
+import torch
+from sklearn.datasets import load_digits
+
+from hessian_surgery.data.labelled import LabelledSet, as_labelled
+from hessian_surgery.data.splits import stratified_split
+from hessian_surgery.seeding import generator
+
+
+@dataclass(frozen=True)
+class DigitsTask:
+    """A train and a test part.
+
+    The training part is long-tailed: the digit of rank r (in a seeded order) keeps a share `tail`^(r/9) of its
+    images. Pixels of both parts carry Gaussian noise.
+    """
+
+    train: LabelledSet
+    test: LabelledSet
+
+
+def digits(seed: int = 0, *, train_share: float = 0.4, tail: float = 0.1, noise: float = 0.3) -> DigitsTask:
+    """The long-tailed, noisy digits task.
+
+    Args:
+        seed: fixes the parts, the order of the classes along the tail and the noise.
+        train_share: share of the images that is for training, before the tail is cut.
+        tail: share of its training images that the rarest class keeps.
+        noise: standard deviation of the noise, in units of the full pixel range.
+    """
+    raw = load_digits()
+    images = torch.tensor(raw.images, dtype=torch.float32)[:, None] / 16
+    images += noise * torch.randn(images.shape, generator=generator(seed, "digits-noise"))
+    everything = as_labelled((images, torch.tensor(raw.target)), classes=[str(i) for i in range(10)])
+    train, test = stratified_split(everything, (train_share, 1 - train_share), seed)
+    return DigitsTask(_long_tailed(train, tail, seed), test)
+
+
+def _long_tailed(data: LabelledSet, tail: float, seed: int) -> LabelledSet:
+    draw = generator(seed, "digits-tail")
+    order = torch.randperm(len(data.classes), generator=draw)
+    kept = []
+    for rank, label in enumerate(order):
+        members = (data.labels == label).nonzero().squeeze(1)
+        share = tail ** (rank / (len(order) - 1))
+        kept.append(members[torch.randperm(len(members), generator=draw)][: max(1, round(share * len(members)))])
+    return data.subset(torch.cat(kept).sort().values)

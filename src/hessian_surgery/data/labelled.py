@@ -1,0 +1,162 @@
+"""LabelledSet: samples with labels, read when asked for, from any of the forms people have."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from hessian_surgery import batches
+from hessian_surgery.batches import Inputs
+from hessian_surgery.errors import InputError
+
+LABEL_KEYS = ("label", "labels")
+CHUNK = 512
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """N labelled samples.
+
+    Attributes:
+        fetch: positions (n,) int64 in 0..N-1 → inputs of those samples, stacked along the first axis.
+        labels: (N,) int64, each in 0..C-1.
+        classes: the C class names.
+        index: (N,) int64, where each sample stands in the source that it was drawn from.
+    """
+
+    fetch: Callable[[Tensor], Inputs]
+    labels: Tensor
+    classes: tuple[str, ...]
+    index: Tensor
+
+    def __post_init__(self) -> None:
+        wrong = (self.labels < 0) | (self.labels >= len(self.classes))
+        if wrong.any():
+            at = int(wrong.nonzero()[0])
+            raise InputError(
+                f"data: sample {int(self.index[at])} has label {int(self.labels[at])}, "
+                f"outside the {len(self.classes)} classes 0..{len(self.classes) - 1}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def counts(self) -> Tensor:
+        """Samples per class (C,) int64."""
+        return torch.bincount(self.labels, minlength=len(self.classes))
+
+    def subset(self, positions: Tensor) -> "LabelledSet":
+        """The samples at `positions` (n,), in that order."""
+        return replace(
+            self,
+            fetch=lambda chosen: self.fetch(positions[chosen]),
+            labels=self.labels[positions],
+            index=self.index[positions],
+        )
+
+    def inputs(self) -> Inputs:
+        """All inputs, stacked."""
+        return self.fetch(torch.arange(len(self)))
+
+    def resident(self, device: torch.device | str = "cpu") -> "LabelledSet":
+        """The same samples, read once and held on `device`."""
+        parts = [batches.move(self.fetch(chunk), torch.device(device)) for chunk in self._chunks(CHUNK)]
+        held = batches.join(parts)
+        return replace(self, fetch=lambda chosen: batches.take(held, chosen))
+
+    def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
+        """Inputs and labels in order, at most `size` samples at a time, on `device`."""
+        for chunk in self._chunks(size):
+            yield batches.move(self.fetch(chunk), device), self.labels[chunk].to(device)
+
+    def _chunks(self, size: int) -> Sequence[Tensor]:
+        return torch.arange(len(self)).split(size)
+
+
+Data: TypeAlias = LabelledSet | tuple[Inputs, Tensor] | Dataset[Any] | DataLoader[Any]
+
+
+def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet:
+    """A `LabelledSet` from a pair (inputs, labels), a `Dataset` or a `DataLoader`.
+
+    Args:
+        data: a pair of stacked inputs and labels (N,); or a map-style dataset, or a loader of one, whose samples
+            are (input, label), (input, …, label) or a dict with `label` or `labels`. A loader contributes its
+            dataset and its collate function: its order, batch size and drop_last play no part.
+        classes: class names; by default the dataset's `classes`, or the labels' numbers.
+    """
+    if isinstance(data, LabelledSet):
+        return data
+    if isinstance(data, DataLoader):
+        return _from_dataset(data.dataset, data.collate_fn, classes)
+    if isinstance(data, tuple) and len(data) == 2:
+        return _from_tensors(data[0], torch.as_tensor(data[1]), classes)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return _from_dataset(data, default_collate, classes)
+    raise InputError(
+        f"data: got {type(data).__name__}; give a LabelledSet, a pair (inputs, labels), "
+        "a map-style Dataset or a DataLoader of one"
+    )
+
+
+def _from_tensors(inputs: Inputs, labels: Tensor, classes: Sequence[str] | None) -> LabelledSet:
+    labels = _check_labels(labels)
+    lengths = {len(tensor) for tensor in batches.tensors(inputs)}
+    if lengths != {len(labels)}:
+        raise InputError(f"data: {sorted(lengths)} inputs but {len(labels)} labels; they must be as many")
+    return LabelledSet(
+        lambda chosen: batches.take(inputs, chosen),
+        labels,
+        _names(labels, classes),
+        torch.arange(len(labels)),
+    )
+
+
+def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], classes: Sequence[str] | None) -> LabelledSet:
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise InputError("data: an iterable dataset cannot be split; give a map-style one or stacked tensors")
+
+    def read(positions: Tensor) -> tuple[Inputs, Tensor]:
+        return _separate(collate([dataset[i] for i in positions.tolist()]))
+
+    targets = getattr(dataset, "targets", None)
+    if targets is None:
+        chunks = torch.arange(len(dataset)).split(CHUNK)
+        targets = torch.cat([read(chunk)[1].reshape(-1) for chunk in chunks]) if len(dataset) else []
+    labels = _check_labels(torch.as_tensor(targets))
+    if classes is None:
+        classes = getattr(dataset, "classes", None)
+    return LabelledSet(lambda p: read(p)[0], labels, _names(labels, classes), torch.arange(len(labels)))
+
+
+def _separate(batch: Any) -> tuple[Inputs, Tensor]:
+    """Inputs and labels of a collated batch."""
+    if isinstance(batch, Mapping):
+        key = next((key for key in LABEL_KEYS if key in batch), None)
+        if key is None:
+            raise InputError(f"data: a sample has the keys {sorted(batch)}; one of them must be 'label' or 'labels'")
+        return {name: value for name, value in batch.items() if name != key}, batch[key]
+    if isinstance(batch, (tuple, list)) and len(batch) >= 2:
+        inputs = batch[0] if len(batch) == 2 else tuple(batch[:-1])
+        return inputs, batch[-1]
+    raise InputError(f"data: a sample is a {type(batch).__name__}; it must be (input, label) or a dict with 'label'")
+
+
+def _check_labels(labels: Tensor) -> Tensor:
+    if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
+        raise InputError(
+            f"data: labels are {labels.dtype} of shape {tuple(labels.shape)}; whole numbers of shape (N,) are needed"
+        )
+    if len(labels) == 0:
+        raise InputError("data: the set is empty")
+    return labels.to("cpu", torch.int64)
+
+
+def _names(labels: Tensor, classes: Sequence[str] | None) -> tuple[str, ...]:
+    if classes is not None:
+        return tuple(str(name) for name in classes)
+    return tuple(str(i) for i in range(int(labels.max()) + 1))

@@ -1,0 +1,112 @@
+"""Hugging Face's parquet layout: a column of encoded images, a column of labels, class names in the schema."""
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.errors import InputError
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image becomes an input: RGB, resized to a square where asked, pixels/255, normalised per channel.
+
+    Attributes:
+        mean: subtracted, per channel.
+        std: divided by, per channel.
+        size: side in pixels; None keeps the images' own size, which must then be one.
+    """
+
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != 3 or (name == "std" and min(values) <= 0):
+                raise InputError(f"{name}: got {values}; three numbers are needed" + ", above 0" * (name == "std"))
+
+    def decode(self, encoded: bytes, which: str) -> Tensor:
+        """Encoded image → (3, h, w) uint8."""
+        try:
+            image = Image.open(io.BytesIO(encoded)).convert("RGB")
+        except (UnidentifiedImageError, OSError) as error:
+            raise InputError(f"data: {which} cannot be read as an image: {error}") from error
+        if self.size is not None and image.size != (self.size, self.size):
+            image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+    def batch(self, encoded: list[bytes], names: list[str]) -> Tensor:
+        """Encoded images → inputs (n, 3, h, w) float32."""
+        decoded = [self.decode(content, name) for content, name in zip(encoded, names, strict=True)]
+        sizes = {tuple(image.shape[1:]) for image in decoded}
+        if len(sizes) > 1:
+            raise InputError(f"data: images differ in size, such as {sorted(sizes)[:2]}; give --image-size")
+        pixels = torch.stack(decoded).float() / 255
+        return (pixels - torch.tensor(self.mean)[:, None, None]) / torch.tensor(self.std)[:, None, None]
+
+
+def parquet_files(folder: Path, split: str) -> list[Path]:
+    """The split's files, as Hugging Face names them: `train.parquet`, `data/train-00000-of-00002.parquet`, …"""
+    candidates = sorted([*folder.glob("*.parquet"), *folder.glob("data/*.parquet")])
+    return [path for path in candidates if path.name.split(".")[0].split("-")[0] == split]
+
+
+def read_parquet(files: list[Path], preprocessing: Preprocessing) -> LabelledSet:
+    """A labelled set whose images are decoded when they are asked for.
+
+    Args:
+        files: the parts of one split.
+        preprocessing: how an image becomes an input.
+    """
+    try:
+        table = pa.concat_tables([pq.read_table(path) for path in files])
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"data: {files[0].parent} cannot be read as parquet: {error}") from error
+    image_column, label_column, classes = _columns(table.schema, files[0])
+    labels = torch.from_numpy(table[label_column].to_numpy().astype(np.int64))
+    if len(labels) == 0:
+        raise InputError(f"data: {files[0]} is empty")
+    images = table[image_column].combine_chunks()
+    encoded = images.field("bytes") if pa.types.is_struct(images.type) else images
+
+    def fetch(positions: Tensor) -> Tensor:
+        chosen = positions.tolist()
+        contents = [encoded[i].as_py() for i in chosen]
+        return preprocessing.batch(contents, [f"image {i} of {files[0].name}" for i in chosen])
+
+    names = classes or tuple(str(i) for i in range(int(labels.max()) + 1))
+    return LabelledSet(fetch, labels, names, torch.arange(len(labels)))
+
+
+def _columns(schema: Any, path: Path) -> tuple[str, str, tuple[str, ...] | None]:
+    """The image column, the label column and the class names."""
+    metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = metadata.get("info", {}).get("features", {})
+    kinds = {name: feature.get("_type") for name, feature in features.items() if isinstance(feature, dict)}
+    images = [f.name for f in schema if kinds.get(f.name) == "Image" or _holds_bytes(f.type)]
+    labels = [f.name for f in schema if kinds.get(f.name) == "ClassLabel"]
+    labels += [f.name for f in schema if f.name in ("label", "labels") and pa.types.is_integer(f.type)]
+    if not images or not labels:
+        raise InputError(
+            f"data: {path} has the columns {schema.names}; an image column (encoded bytes) and an integer "
+            "column 'label' are needed"
+        )
+    names = features.get(labels[0], {}).get("names")
+    return images[0], labels[0], tuple(names) if names else None
+
+
+def _holds_bytes(kind: Any) -> bool:
+    if pa.types.is_struct(kind):
+        return bool(kind.get_field_index("bytes") >= 0)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

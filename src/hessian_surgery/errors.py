@@ -1,0 +1,5 @@
+"""The one exception that means "the input is at fault": the command line turns it into exit code 2."""
+
+
+class InputError(ValueError):
+    """Bad input. The message names the argument, what it got and what to do, in one line."""

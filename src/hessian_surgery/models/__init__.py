@@ -1,0 +1,1 @@
+"""Networks with torchvision's parameter names, small nets, and checkpoints."""

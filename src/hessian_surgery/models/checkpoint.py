@@ -1,0 +1,97 @@
+"""Checkpoints: safetensors, or torch files read with weights_only. Nothing that a user hands us is unpickled."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from hessian_surgery.errors import InputError
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights as a file holds them.
+
+    Attributes:
+        path: the file.
+        weights: name → tensor, in the file's dtypes.
+        metadata: what the file says about itself (safetensors only).
+        sha256: hash of the file.
+    """
+
+    path: Path
+    weights: dict[str, Tensor]
+    metadata: dict[str, str]
+    sha256: str
+
+    @property
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """The dtype that each tensor is stored in."""
+        return {name: tensor.dtype for name, tensor in self.weights.items()}
+
+    def normalization(self) -> tuple[list[float], list[float]] | None:
+        """Mean and standard deviation per channel that the inputs were normalised with, where the file says so."""
+        texts = [self.metadata.get(f"normalize_{key}") for key in ("mean", "std")]
+        if None in texts:
+            return None
+        mean, std = ([float(number) for number in str(text).split(",")] for text in texts)
+        return mean, std
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a `.safetensors`, `.pt` or `.pth` file."""
+    if not path.is_file():
+        raise InputError(f"checkpoint: {path} is not a file")
+    try:
+        weights, metadata = _read_safetensors(path) if path.suffix == ".safetensors" else (_read_torch(path), {})
+    except (SafetensorError, OSError, EOFError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"checkpoint: {path} cannot be read, it may be truncated: {reason}") from error
+    with path.open("rb") as file:
+        return Checkpoint(path, weights, metadata, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with safe_open(path, framework="pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        return weights, file.metadata() or {}
+
+
+def _read_torch(path: Path) -> dict[str, Tensor]:
+    from pickle import UnpicklingError
+
+    try:
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise InputError(
+            f"checkpoint: {path} holds more than weights, and loading it could run code: refused; "
+            "save the model's state_dict() instead"
+        ) from error
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise InputError(f"checkpoint: {path} holds no state_dict of tensors")
+    return {name.removeprefix("module."): tensor for name, tensor in content.items()}
+
+
+def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint's weights into a module, in the module's dtypes; names and shapes must match."""
+    wanted = module.state_dict()
+    missing = [name for name in wanted if name not in checkpoint.weights]
+    unknown = [name for name in checkpoint.weights if name not in wanted]
+    if missing or unknown:
+        which = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model lacks"
+        more = len(missing) + len(unknown) - 1
+        raise InputError(f"checkpoint: {checkpoint.path} {which}" + (f" (and {more} more differ)" if more else ""))
+    for name, tensor in checkpoint.weights.items():
+        if tensor.shape != wanted[name].shape:
+            raise InputError(
+                f"checkpoint: {name!r} has shape {tuple(tensor.shape)}, the model's is {tuple(wanted[name].shape)}"
+            )
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise InputError(f"checkpoint: {name!r} holds NaN or infinite values")
+    module.load_state_dict(checkpoint.weights)

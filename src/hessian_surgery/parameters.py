@@ -1,0 +1,95 @@
+"""ParameterSpace: the chosen weights of a module seen as one vector θ of length p."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import NewType
+
+import torch
+from torch import Tensor, nn
+
+from hessian_surgery.errors import InputError
+
+Snapshot = NewType("Snapshot", "tuple[Tensor, ...]")
+
+
+@dataclass(frozen=True)
+class ParameterSpace:
+    """The parameters that spikes live in, each tied weight once, in the module's order.
+
+    Attributes:
+        names: parameter names, as `module.named_parameters()` gives them.
+        parameters: the parameters themselves, not copies.
+    """
+
+    names: tuple[str, ...]
+    parameters: tuple[nn.Parameter, ...]
+
+    @property
+    def dimension(self) -> int:
+        """p, the number of weights."""
+        return sum(parameter.numel() for parameter in self.parameters)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of flat vectors: at least float32."""
+        dtype = torch.float32
+        for parameter in self.parameters:
+            dtype = torch.promote_types(dtype, parameter.dtype)
+        return dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of flat vectors: the first parameter's."""
+        return self.parameters[0].device
+
+    def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
+        """One vector (p,) from tensors shaped like the parameters."""
+        return torch.cat([tensor.reshape(-1).to(self.device, self.dtype) for tensor in tensors])
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """Views of a vector (p,), shaped, placed and typed like the parameters."""
+        pieces = vector.split([parameter.numel() for parameter in self.parameters])
+        pairs = zip(pieces, self.parameters, strict=True)
+        return [piece.view_as(parameter).to(parameter.device, parameter.dtype) for piece, parameter in pairs]
+
+    @torch.no_grad()
+    def perturb(self, direction: Tensor, scale: float = 1.0) -> None:
+        """θ ← θ + scale · direction, in place; `direction` is (p,)."""
+        for parameter, piece in zip(self.parameters, self.split(direction), strict=True):
+            parameter.add_(piece, alpha=scale)
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the weights, for `restore`."""
+        return Snapshot(tuple(parameter.detach().clone() for parameter in self.parameters))
+
+    @torch.no_grad()
+    def restore(self, snapshot: Snapshot) -> None:
+        """Bring back a snapshot bit for bit."""
+        for parameter, saved in zip(self.parameters, snapshot, strict=True):
+            parameter.copy_(saved)
+
+    @torch.no_grad()
+    def round_to(self, dtypes: Mapping[str, torch.dtype]) -> None:
+        """Round each parameter to the nearest value of the dtype that `dtypes` gives for its name."""
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            parameter.copy_(parameter.to(dtypes.get(name, parameter.dtype)))
+
+
+def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
+    """The trainable floating-point parameters whose name matches a glob, such as `layer4.*`.
+
+    Raises:
+        InputError: no trainable parameter matches.
+    """
+    named = [
+        (name, parameter)
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad and parameter.is_floating_point() and fnmatchcase(name, pattern)
+    ]
+    if not named:
+        example = next((name for name, p in module.named_parameters() if p.requires_grad), None)
+        hint = f"names look like {example!r}" if example else "the model has none: set requires_grad on some"
+        raise InputError(f"parameters: no trainable parameter matches {pattern!r}; {hint}")
+    names, parameters = zip(*named, strict=True)
+    return ParameterSpace(names, parameters)

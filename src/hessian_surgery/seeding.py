@@ -1,0 +1,15 @@
+"""Random draws that depend on (seed, stage, iteration) alone, so that a resumed run draws the same."""
+
+import zlib
+
+import numpy as np
+import torch
+
+
+def generator(seed: int, stage: str, iteration: int = 0) -> torch.Generator:
+    """A CPU generator for one stage of one iteration.
+
+    Draws are made on the CPU so that they are the same on every device.
+    """
+    entropy = np.random.SeedSequence([seed, zlib.crc32(stage.encode()), iteration])
+    return torch.Generator().manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))

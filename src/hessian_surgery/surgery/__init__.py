@@ -1,0 +1,1 @@
+"""The operation: sensitivity, planning, amplitude, the loop and its outcome."""

@@ -1,0 +1,169 @@
+"""SurgeryConfig: every choice that an operation makes, with the paper's settings as presets."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from hessian_surgery.curvature.lanczos import TOLERANCE
+from hessian_surgery.data.splits import Sampling
+from hessian_surgery.errors import InputError
+from hessian_surgery.evaluation import BATCH_SIZE
+from hessian_surgery.losses import LossName
+from hessian_surgery.surgery.amplitude import Control
+from hessian_surgery.surgery.planning import Bound, Target
+
+Reference: TypeAlias = Literal["start", "previous"]
+Returned: TypeAlias = Literal["best", "last"]
+PaperDataset: TypeAlias = Literal["cifar10", "cifar100", "isic"]
+PaperStart: TypeAlias = Literal["ce", "focal", "class-balanced"]
+
+
+@dataclass(frozen=True)
+class SurgeryConfig:
+    """How to operate. The defaults are ours; `SurgeryConfig.paper(...)` gives the paper's.
+
+    Attributes:
+        iterations: T, rounds of spikes, sensitivity, plan, step and check.
+        spikes: K; None means C − 1.
+        lanczos_steps: m, exactly; None goes on until the K spikes have converged.
+        tolerance: relative residual at which a spike has converged.
+        hessian_samples: n, images in the Hessian batch.
+        hessian_sampling: how they are drawn from the Hessian data.
+        redraw_hessian: draw a fresh batch each iteration, rather than once.
+        micro_batch: images per part when the Hessian batch is streamed; None keeps it resident.
+        loss: the loss that the model was trained with.
+        parameters: glob over the names of the weights that may move.
+        amplitude: α_max^(0), the length of a step in weight space; None sets it from the leading eigenvalue so
+            that every model starts with the same second-order cost (see `curvature_amplitude`).
+        control: how α_max follows the outcome of each iteration.
+        bound: one norm ball for all coefficients, or a box per spike (eq. 11).
+        exponent: p of the class-error weights (eq. 6); "auto" applies the p-rule (table 3).
+        target: what the p-rule and the choice of the best iterate aim at.
+        strong_above: classes above this accuracy are protected; None means the mean plus one σ.
+        allowed_drop: how much of its accuracy a protected class may be planned to lose.
+        reference: whether drops count from the starting model or from the previous iteration, as in the paper.
+        rollback_sigma: an iteration that raises σ by more is rolled back.
+        rollback_drop: an iteration after which a class has dropped by more is rolled back.
+        returned: the best accepted iterate on the sensitivity set, or the last one, as in the paper.
+        patience: stop after so many iterations without a gain; None never does.
+        sensitivity_cap: at most so many sensitivity images a class; None takes all.
+        batch_size: images per forward pass.
+        seed: fixes every random draw.
+    """
+
+    iterations: int = 15
+    spikes: int | None = None
+    lanczos_steps: int | None = None
+    tolerance: float = TOLERANCE
+    hessian_samples: int = 256
+    hessian_sampling: Sampling = "natural"
+    redraw_hessian: bool = False
+    micro_batch: int | None = None
+    loss: LossName = "cross-entropy"
+    parameters: str = "*"
+    amplitude: float | None = None
+    control: Control = "adam"
+    bound: Bound = "ball"
+    exponent: float | Literal["auto"] = "auto"
+    target: Target = "sigma"
+    strong_above: float | None = None
+    allowed_drop: float = 0.01
+    reference: Reference = "start"
+    rollback_sigma: float = 0.005
+    rollback_drop: float = 0.07
+    returned: Returned = "best"
+    patience: int | None = None
+    sensitivity_cap: int | None = None
+    batch_size: int = BATCH_SIZE
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_at_least_one(self)
+        _check_choices(self)
+        _require(self.exponent == "auto" or self.exponent >= 0, "exponent", self.exponent, "p ≥ 0 or 'auto'")
+        _require(self.amplitude is None or self.amplitude > 0, "amplitude", self.amplitude, "a positive number")
+        _require(0 < self.tolerance < 1, "tolerance", self.tolerance, "a number between 0 and 1")
+        for name in ("allowed_drop", "rollback_sigma", "rollback_drop"):
+            _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "a fraction between 0 and 1")
+        if self.lanczos_steps is not None and self.spikes is not None:
+            enough = self.lanczos_steps >= self.spikes
+            _require(enough, "lanczos_steps", self.lanczos_steps, f"at least as many as spikes ({self.spikes})")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form that `config.json` holds."""
+        return asdict(self)
+
+    @staticmethod
+    def paper(
+        dataset: PaperDataset = "cifar10", start: PaperStart = "ce", control: Control = "adam", seed: int = 0
+    ) -> "SurgeryConfig":
+        """The settings of the paper's experiments.
+
+        Args:
+            dataset: whose experiment. "cifar100" is one phase of section 8: 15 spikes, 3 iterations.
+            start: how the model was trained (ISIC only): cross-entropy, focal or class-balanced loss.
+            control: Adam-style control with T=15 on CIFAR-10 (table 7), or γ-decay with T=10 (tables 4 and 5).
+            seed: fixes every random draw.
+        """
+        _check_paper(dataset, start)
+        as_written: dict[str, Any] = {
+            "lanczos_steps": 10,
+            "hessian_samples": 128,
+            "amplitude": 0.02,
+            "control": control,
+            "reference": "previous",
+            "returned": "last",
+            "seed": seed,
+        }
+        if dataset == "cifar10":
+            own: dict[str, Any] = {"spikes": 9, "exponent": 2, "strong_above": 0.85}
+            own["iterations"] = 15 if control == "adam" else 10
+        elif dataset == "cifar100":
+            own = {"spikes": 15, "lanczos_steps": 20, "iterations": 3, "amplitude": 0.029, "exponent": 1}
+        else:
+            own = {
+                "hessian_samples": 256,
+                "iterations": 10,
+                "exponent": 0.5,
+                "bound": "box",
+                "sensitivity_cap": 250,
+            }
+            own |= {
+                "ce": {},
+                "focal": {"loss": "focal", "hessian_samples": 64, "iterations": 20},
+                "class-balanced": {"hessian_sampling": "stratified", "iterations": 5, "patience": 3},
+            }[start]
+        return SurgeryConfig(**(as_written | own))
+
+
+def _check_paper(dataset: str, start: str) -> None:
+    _require(dataset in get_args(PaperDataset), "dataset", dataset, f"one of {', '.join(get_args(PaperDataset))}")
+    _require(start in get_args(PaperStart), "start", start, f"one of {', '.join(get_args(PaperStart))}")
+    _require(start == "ce" or dataset == "isic", "start", start, f"'ce' on {dataset}: only isic has others")
+
+
+def _check_at_least_one(config: SurgeryConfig) -> None:
+    needed = ("iterations", "hessian_samples", "batch_size")
+    optional = ("spikes", "lanczos_steps", "micro_batch", "patience", "sensitivity_cap")
+    for name in needed + optional:
+        value = getattr(config, name)
+        _require(value is None if name in optional and value is None else value >= 1, name, value, "at least 1")
+
+
+def _check_choices(config: SurgeryConfig) -> None:
+    choices = {
+        "hessian_sampling": Sampling,
+        "loss": LossName,
+        "control": Control,
+        "bound": Bound,
+        "target": Target,
+        "reference": Reference,
+        "returned": Returned,
+    }
+    for name, literal in choices.items():
+        value = getattr(config, name)
+        _require(value in get_args(literal), name, value, f"one of {', '.join(get_args(literal))}")
+
+
+def _require(holds: bool, name: str, value: object, needed: str) -> None:
+    if not holds:
+        raise InputError(f"{name}: got {value!r}; it must be {needed}")

@@ -1,0 +1,157 @@
+"""Diagnosis before an operation: is it worth operating? One Lanczos run and one S (section 10)."""
+
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from hessian_surgery.classifier import Classifier
+from hessian_surgery.data.labelled import Data
+from hessian_surgery.metrics import Array, Metrics, effective_rank, measure, sampling_sigma
+from hessian_surgery.surgery.amplitude import curvature_amplitude
+from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.loop import Observer, find_spikes
+from hessian_surgery.surgery.planning import error_ratio, recommended_exponent
+from hessian_surgery.surgery.prepare import convergence_warning, prepare, rare_class_warning
+from hessian_surgery.surgery.sensitivity import sensitivity
+
+
+@dataclass(frozen=True)
+class SensitivityStructure:
+    """What S says about how freely classes can be moved apart (section 10).
+
+    Attributes:
+        effective_rank: exp of the entropy of the singular energies: how many independent trade-offs there are.
+        singular_values: of S, in descending order.
+        flatness: σ₁/σ₂, the leading singular value over the second; None where there is no second.
+        frobenius: ‖S‖_F.
+        entangled: pairs of classes that every spike moves in opposite directions (section 9.5).
+    """
+
+    effective_rank: float
+    singular_values: list[float]
+    flatness: float | None
+    frobenius: float
+    entangled: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is known before operating.
+
+    Attributes:
+        classes: class names.
+        metrics: of the model on the sensitivity data.
+        eigenvalues: of the spikes.
+        residuals: relative residual of each.
+        sensitivity: S (K rows of C), fractions per unit of amplitude.
+        epsilon: the probe's amplitude.
+        structure: see `SensitivityStructure`.
+        error_ratio: the largest class error over the smallest.
+        exponent: p by the p-rule.
+        advice: one sentence.
+        warnings: what limits what can be said.
+    """
+
+    classes: tuple[str, ...]
+    metrics: Metrics
+    eigenvalues: list[float]
+    residuals: list[float]
+    sensitivity: list[list[float]]
+    epsilon: float
+    structure: SensitivityStructure
+    error_ratio: float
+    exponent: float
+    advice: str
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def diagnose(
+    model: nn.Module | Classifier,
+    *,
+    hessian_data: Data,
+    sensitivity_data: Data,
+    config: SurgeryConfig | None = None,
+    epsilon: float | None = None,
+    observer: Observer | None = None,
+) -> Diagnosis:
+    """Look, and change nothing.
+
+    Args:
+        model: the trained classifier.
+        hessian_data: where the Hessian batch is drawn from: training images.
+        sensitivity_data: images that the class accuracies are measured on.
+        config: as for `operate`; what steers the loop plays no part.
+        epsilon: the probe's amplitude; by default the amplitude that an operation would start with.
+        observer: told about progress.
+    """
+    observer = observer or Observer()
+    problem, before = prepare(model, hessian_data, sensitivity_data, config or SurgeryConfig())
+    data, config = problem.sensitivity_data, problem.config
+    spectrum = find_spikes(problem, 1, observer)
+    epsilon = epsilon or config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
+    matrix = sensitivity(
+        problem.classifier,
+        spectrum,
+        data,
+        epsilon,
+        batch_size=config.batch_size,
+        progress=lambda done, total: observer.stage("sensitivity", done, total),
+    )
+    structure = analyse(matrix, data.classes)
+    metrics = measure(before, data.labels, len(data.classes))
+    count = np.array(metrics.count, dtype=np.float64)
+    warnings = [
+        convergence_warning(spectrum.residuals, spectrum.tolerance),
+        rare_class_warning(data, "sensitivity"),
+    ]
+    return Diagnosis(
+        classes=data.classes,
+        metrics=metrics,
+        eigenvalues=spectrum.eigenvalues.tolist(),
+        residuals=spectrum.residuals.tolist(),
+        sensitivity=matrix.tolist(),
+        epsilon=epsilon,
+        structure=structure,
+        error_ratio=error_ratio(problem.base, count),
+        exponent=recommended_exponent(problem.base, count, config.target),
+        advice=advise(metrics, structure),
+        warnings=tuple(warning for warning in warnings if warning),
+    )
+
+
+def analyse(matrix: Array, classes: tuple[str, ...]) -> SensitivityStructure:
+    """The structure of S (K, C)."""
+    values = np.linalg.svd(matrix, compute_uv=False)
+    second = values[1] if len(values) > 1 else 0.0
+    return SensitivityStructure(
+        effective_rank=effective_rank(matrix),
+        singular_values=values.tolist(),
+        flatness=float(values[0] / second) if second > 0 else None,
+        frobenius=float(np.linalg.norm(matrix)),
+        entangled=entangled_pairs(matrix, classes),
+    )
+
+
+def entangled_pairs(matrix: Array, classes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Pairs (j, k) with S_ij · S_ik < 0 for every spike i: what helps one hurts the other."""
+    pairs = combinations(range(len(classes)), 2)
+    return [(classes[j], classes[k]) for j, k in pairs if (matrix[:, j] * matrix[:, k] < 0).all()]
+
+
+def advise(metrics: Metrics, structure: SensitivityStructure) -> str:
+    """One sentence: operate or not, and why."""
+    accuracy, count = np.array(metrics.per_class), np.array(metrics.count, dtype=np.float64)
+    noise = sampling_sigma(accuracy, count)
+    spread, rank = f"σ is {100 * metrics.sigma:.1f} pp", f"effective rank {structure.effective_rank:.1f}"
+    if metrics.sigma < 1.5 * noise:
+        return f"Not worth operating: {spread}, and sampling alone would give about {100 * noise:.1f} pp."
+    if structure.effective_rank < 2:
+        return f"Doubtful: {spread}, but the classes move along one axis only ({rank}); expect a small gain."
+    return f"Worth operating: {spread}, {100 * noise:.1f} pp of it from sampling; several axes to move along ({rank})."

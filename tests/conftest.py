@@ -1,0 +1,107 @@
+"""Small nets in float64, whose Hessians can be written out in full, and a trained net on digits."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hessian_surgery as hs
+from hessian_surgery.data.sources import Parts, open_data
+from hessian_surgery.models.small import SmallNet, train_smallnet
+
+SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+class Attention(nn.Module):
+    """One head of attention over three tokens, through the fused kernel that has no second derivative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(4, 12)
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.mix(x.unflatten(1, (3, 4))).chunk(3, dim=-1)
+        return self.fc(nn.functional.scaled_dot_product_attention(q, k, v).mean(dim=1))
+
+
+def conv_net() -> nn.Module:
+    return nn.Sequential(nn.Unflatten(1, (1, 3, 4)), nn.Conv2d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(12, 3))
+
+
+def batchnorm_net() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 4), nn.BatchNorm1d(4), nn.Softplus(), nn.Dropout(0.5), nn.Linear(4, 3))
+
+
+NETS = {"conv": conv_net, "batchnorm": batchnorm_net, "attention": Attention}
+
+
+@pytest.fixture(params=NETS)
+def net(request: pytest.FixtureRequest) -> nn.Module:
+    """A small net in float64, in training mode, with BatchNorm statistics that are not the initial ones."""
+    return build(request.param)
+
+
+def build(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    module = NETS[name]().double()
+    module(torch.randn(32, 12, dtype=torch.float64))
+    return module
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor]:
+    """Ten samples of three classes."""
+    torch.manual_seed(1)
+    return torch.randn(10, 12, dtype=torch.float64), torch.arange(10) % 3
+
+
+def dense_hessian(module: nn.Module, inputs: Tensor, labels: Tensor, names: list[str] | None = None) -> Tensor:
+    """The Hessian of the mean cross-entropy, in full, by torch.func, in eval mode."""
+    module = module.eval()
+    chosen = {n: p.detach() for n, p in module.named_parameters() if names is None or n in names}
+    sizes = [p.numel() for p in chosen.values()]
+
+    def loss(flat: Tensor) -> Tensor:
+        pieces = flat.split(sizes)
+        weights = {n: piece.view_as(p) for (n, p), piece in zip(chosen.items(), pieces, strict=True)}
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            logits = torch.func.functional_call(module, weights, (inputs,))
+        return nn.functional.cross_entropy(logits, labels)
+
+    return torch.func.hessian(loss)(torch.cat([p.reshape(-1) for p in chosen.values()]))
+
+
+@pytest.fixture(scope="session")
+def digits_parts() -> Parts:
+    """The demo's data, seed 0."""
+    return open_data("digits", seed=0)
+
+
+@pytest.fixture(scope="session")
+def _trained(digits_parts: Parts) -> dict[str, Tensor]:
+    return train_smallnet(digits_parts.hessian, seed=0).state_dict()
+
+
+@pytest.fixture
+def trained(_trained: dict[str, Tensor]) -> SmallNet:
+    """The demo's net, trained; a fresh copy for each test."""
+    module = SmallNet(10)
+    module.load_state_dict(_trained)
+    return module.eval()
+
+
+@pytest.fixture
+def quick() -> hs.SurgeryConfig:
+    """A short operation."""
+    return hs.SurgeryConfig(iterations=3, hessian_samples=64, seed=0)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Real data and checkpoints; where they are absent the test is skipped."""
+    if not (SHARED / "checkpoints").is_dir():
+        pytest.skip(f"no real data and checkpoints at {SHARED} (set HESSIAN_SURGERY_SHARED)")
+    return SHARED

@@ -1,0 +1,145 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from conftest import dense_hessian
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import hessian_surgery as hs
+from hessian_surgery.curvature.basis import BLOCK_ROWS, Basis
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A symmetric matrix as an operator."""
+
+    matrix: Tensor
+
+    @property
+    def space(self):
+        parameter = nn.Parameter(torch.zeros(len(self.matrix), dtype=self.matrix.dtype))
+        return hs.ParameterSpace(("w",), (parameter,))
+
+    def __call__(self, vector):
+        return self.matrix @ vector
+
+
+def symmetric(eigenvalues, seed=0, dtype=torch.float64):
+    draw = torch.Generator().manual_seed(seed)
+    n = len(eigenvalues)
+    q, _ = torch.linalg.qr(torch.randn(n, n, generator=draw, dtype=torch.float64))
+    return Matrix((q * torch.tensor(eigenvalues, dtype=torch.float64) @ q.T).to(dtype))
+
+
+def test_spikes_match_dense_eigenpairs(net, batch):
+    matrix = dense_hessian(net, *batch)
+    values, vectors = torch.linalg.eigh(matrix)
+    spectrum = hs.lanczos(hs.Hessian(net, batch), 3, tolerance=1e-9)
+    assert spectrum.converged.all()
+    assert np.allclose(spectrum.eigenvalues, values.flip(0)[:3].numpy(), rtol=1e-8)
+    for value, vector in zip(spectrum.eigenvalues, spectrum.vectors, strict=True):
+        near = vectors[:, (values - value).abs() < 1e-6]
+        assert torch.linalg.norm(near.T @ vector) == pytest.approx(1, abs=1e-7)
+
+
+@settings(deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    spikes=st.lists(st.floats(5, 500), min_size=1, max_size=6),
+    bulk=st.lists(st.floats(-1, 1), min_size=20, max_size=60),
+    steps=st.integers(6, 18),
+)
+def test_residuals_are_the_true_ones(seed, spikes, bulk, steps):
+    operator = symmetric(spikes + bulk, seed)
+    spectrum = hs.lanczos(operator, len(spikes), steps=steps, seed=seed)
+    assert spectrum.steps == steps
+    products = torch.stack([operator(v) for v in spectrum.vectors])
+    values = torch.from_numpy(spectrum.eigenvalues)
+    true = (products - values[:, None] * spectrum.vectors).norm(dim=1)
+    assert np.allclose(spectrum.residuals * spectrum.eigenvalues, true.numpy(), atol=1e-9)
+    gram = spectrum.vectors @ spectrum.vectors.T
+    assert torch.allclose(gram, torch.eye(len(spectrum), dtype=torch.float64), atol=1e-10)
+    # Ritz values lie below the eigenvalues they stand for.
+    exact = np.sort(np.array(spikes + bulk))[::-1][: len(spectrum)]
+    assert (spectrum.eigenvalues <= exact + 1e-8 * exact[0]).all()
+
+
+def test_float32_keeps_the_basis_orthogonal():
+    operator = symmetric([1000.0, 300.0, 100.0] + [0.01 * i for i in range(200)], dtype=torch.float32)
+    spectrum = hs.lanczos(operator, 3, steps=60)
+    assert np.allclose(spectrum.eigenvalues, [1000, 300, 100], rtol=1e-5)
+    assert torch.allclose(spectrum.vectors @ spectrum.vectors.T, torch.eye(3), atol=1e-5)
+
+
+def test_fixed_steps_say_which_spikes_have_not_converged():
+    spectrum = hs.lanczos(symmetric([100.0, 50.0, 25.0, 12.0, 6.0] + [1.0 / i for i in range(1, 60)]), 5, steps=6)
+    assert spectrum.converged[0]
+    assert not spectrum.converged[-1]
+
+
+def test_convergence_stops_before_the_limit():
+    spectrum = hs.lanczos(symmetric([100.0, 50.0] + [0.0] * 5 + [0.1, 0.2] * 50), 2, tolerance=1e-6, max_steps=80)
+    assert spectrum.converged.all()
+    assert spectrum.steps < 20
+
+
+def test_repeated_eigenvalues_are_found_after_breakdown():
+    """A Krylov space sees one direction of a repeated eigenvalue; a fresh start after breakdown sees the next."""
+    spectrum = hs.lanczos(symmetric([7.0, 7.0, 7.0, 2.0, 2.0, 0.0, 0.0, 0.0]), 5, steps=8)
+    assert np.allclose(spectrum.eigenvalues, [7, 7, 7, 2, 2])
+    assert (spectrum.residuals < 1e-9).all()
+
+
+def test_the_whole_space_and_no_further():
+    spectrum = hs.lanczos(symmetric([3.0, 2.0, -1.0]), 3, steps=50)
+    assert spectrum.steps == 3
+    assert np.allclose(spectrum.eigenvalues, [3, 2])
+
+
+def test_only_positive_eigenvalues_are_spikes():
+    assert len(hs.lanczos(symmetric([-1.0, -2.0, -3.0]), 2, steps=3)) == 0
+    assert len(hs.lanczos(Matrix(torch.zeros(4, 4, dtype=torch.float64)), 2)) == 0
+
+
+def test_too_many_spikes_are_refused():
+    with pytest.raises(hs.InputError, match="spikes: got 9, but there are only 5 Lanczos steps"):
+        hs.lanczos(symmetric([1.0] * 20), 9, steps=5)
+    with pytest.raises(hs.InputError, match="only 3 weights"):
+        hs.lanczos(symmetric([1.0] * 3), 4)
+
+
+def test_a_product_that_is_not_finite_is_named():
+    with pytest.raises(hs.InputError, match="not finite"):
+        hs.lanczos(Matrix(torch.full((3, 3), float("nan"))), 1)
+
+
+def test_same_seed_same_spectrum_and_own_start():
+    operator = symmetric([9.0, 4.0] + [0.1] * 30)
+    first, second = (hs.lanczos(operator, 2, steps=3, seed=5) for _ in range(2))
+    assert torch.equal(first.vectors, second.vectors)
+    other = hs.lanczos(operator, 2, steps=3, seed=5, iteration=1)
+    assert not torch.equal(first.vectors, other.vectors)
+    own = hs.lanczos(operator, 1, steps=1, start=torch.eye(32, dtype=torch.float64)[0])
+    assert own.eigenvalues[0] == pytest.approx(float(operator.matrix[0, 0]))
+
+
+def test_progress_counts_the_steps():
+    seen = []
+    hs.lanczos(symmetric([9.0, 4.0, 1.0]), 1, steps=3, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_basis_across_blocks():
+    rows = 2 * BLOCK_ROWS + 3
+    q, _ = torch.linalg.qr(torch.randn(60, rows, dtype=torch.float64))
+    basis = Basis(60, torch.float64, torch.device("cpu"))
+    for column in q.T:
+        basis.append(column)
+    assert len(basis) == rows
+    vector = basis.remove_from(torch.randn(60, dtype=torch.float64))
+    assert torch.allclose(q.T @ vector, torch.zeros(rows, dtype=torch.float64), atol=1e-14)
+    mixing = torch.randn(4, rows, dtype=torch.float64)
+    assert torch.allclose(basis.combine(mixing), mixing @ q.T)

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from conftest import build
 from torch import nn
 
+from conftest import build
 from hessian_surgery.classifier import Classifier, as_classifier, deterministic_kernels
 from hessian_surgery.errors import InputError
 

@@ -1,10 +1,10 @@
 import pytest
 import torch
-from conftest import build
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from conftest import build
 from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import parameter_space
 

@@ -24,9 +24,10 @@ def predict(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_S
 
 def check_classifier(classifier: Classifier, data: LabelledSet) -> None:
     """Refuse a model that cannot be measured: wrong logits, NaN, or another answer each time it is asked."""
-    few = torch.arange(min(len(data), 32))
-    sample = data.subset(few)
-    first, second = compute_logits(classifier, sample), compute_logits(classifier, sample)
+    inputs, _ = next(data.batches(32, classifier.device))
+    # Both passes in one context: each context starts from the same random state, which would hide what is random.
+    with classifier.evaluating(), torch.inference_mode():
+        first, second = classifier.logits(inputs), classifier.logits(inputs)
     if first.shape[1] != len(data.classes):
         raise InputError(
             f"model: it gives {first.shape[1]} logits where the data has {len(data.classes)} classes; "

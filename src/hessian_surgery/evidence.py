@@ -42,7 +42,7 @@ class ClassTest:
 
 
 @dataclass(frozen=True)
-class Tests:
+class PairedTests:
     """All comparisons between predictions before and after, on the same images."""
 
     sigma: Difference
@@ -67,7 +67,7 @@ class Verdict:
     sentence: str
 
 
-def compare(before: Tensor, after: Tensor, labels: Tensor, classes: tuple[str, ...], seed: int = 0) -> Tests:
+def compare(before: Tensor, after: Tensor, labels: Tensor, classes: tuple[str, ...], seed: int = 0) -> PairedTests:
     """Paired tests of predictions (N,) before and after, against labels (N,).
 
     Intervals come from a paired bootstrap stratified by class. A class's images fall into four kinds (right or
@@ -86,7 +86,7 @@ def compare(before: Tensor, after: Tensor, labels: Tensor, classes: tuple[str, .
         low, high = np.quantile(draws, [0.025, 0.975])
         return Difference(float(statistic(new) - statistic(old)), (float(low), float(high)))
 
-    return Tests(
+    return PairedTests(
         sigma=difference(lambda a: np.std(a, axis=-1)),
         accuracy=difference(lambda a: np.asarray(a @ count / count.sum())),
         balanced_accuracy=difference(lambda a: np.mean(a, axis=-1)),
@@ -125,7 +125,7 @@ def holm(p: list[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def judge(tests: Tests) -> Verdict:
+def judge(tests: PairedTests) -> Verdict:
     """The verdict: σ decides; where σ shows nothing, a loss of accuracy does."""
     low, high = tests.sigma.interval
     spread, accuracy = f"σ {tests.sigma}", f"accuracy {tests.accuracy}"

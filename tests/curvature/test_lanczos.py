@@ -3,12 +3,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from conftest import dense_hessian
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import hessian_surgery as hs
+from conftest import dense_hessian
 from hessian_surgery.curvature.basis import BLOCK_ROWS, Basis
 
 

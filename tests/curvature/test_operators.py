@@ -1,9 +1,9 @@
 import pytest
 import torch
-from conftest import build, dense_hessian
 from torch import nn
 
 import hessian_surgery as hs
+from conftest import build, dense_hessian
 from hessian_surgery.losses import focal
 
 

@@ -22,7 +22,7 @@ class DigitsTask:
     test: LabelledSet
 
 
-def digits(seed: int = 0, *, train_share: float = 0.4, tail: float = 0.1, noise: float = 0.3) -> DigitsTask:
+def digits(seed: int = 0, *, train_share: float = 0.4, tail: float = 0.05, noise: float = 0.2) -> DigitsTask:
     """The long-tailed, noisy digits task.
 
     Args:

@@ -95,7 +95,7 @@ def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet
         return _from_dataset(data.dataset, data.collate_fn, classes)
     if isinstance(data, tuple) and len(data) == 2:
         return _from_tensors(data[0], torch.as_tensor(data[1]), classes)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and not isinstance(data, (str, bytes))):
         return _from_dataset(data, default_collate, classes)
     raise InputError(
         f"data: got {type(data).__name__}; give a LabelledSet, a pair (inputs, labels), "

@@ -37,7 +37,7 @@ def smallnet(num_classes: int) -> SmallNet:
     return SmallNet(num_classes)
 
 
-def train_smallnet(data: LabelledSet, seed: int = 0, epochs: int = 30, batch_size: int = 32) -> SmallNet:
+def train_smallnet(data: LabelledSet, seed: int = 0, epochs: int = 12, batch_size: int = 32) -> SmallNet:
     """Train the small net with cross-entropy and Adam (1e-2, decayed along a half cosine)."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

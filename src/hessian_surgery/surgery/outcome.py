@@ -9,7 +9,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hessian_surgery.evidence import Tests, Verdict
+from hessian_surgery.evidence import PairedTests, Verdict
 from hessian_surgery.files import write_json, write_text, written_beside
 from hessian_surgery.metrics import Metrics
 from hessian_surgery.patch import WeightPatch, make_patch
@@ -76,7 +76,7 @@ class Outcome:
     iterations: tuple[IterationRecord, ...]
     sensitivity: Comparison
     heldout: Comparison
-    tests: Tests
+    tests: PairedTests
     verdict: Verdict
     structure: SensitivityStructure
     warnings: tuple[str, ...]
@@ -135,15 +135,15 @@ class HistoryWriter(Observer):
     def __init__(self, folder: Path, inner: Observer) -> None:
         self._path = folder / "history.jsonl"
         self._inner = inner
-        write_text(self._path, "")
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Pass it on."""
         self._inner.stage(name, done, total)
 
     def iteration(self, record: IterationRecord) -> None:
-        """Write the line, then pass it on."""
-        with self._path.open("a", encoding="utf-8") as file:
+        """Write the line, then pass it on. The first line makes the folder: a run that never starts leaves none."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("w" if record.iteration == 1 else "a", encoding="utf-8") as file:
             file.write(history_line(record))
         self._inner.iteration(record)
 

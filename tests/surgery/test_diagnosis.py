@@ -1,0 +1,51 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import hessian_surgery as hs
+from hessian_surgery.metrics import Metrics, measure
+from hessian_surgery.surgery.diagnosis import advise, analyse, entangled_pairs
+
+
+def test_structure_by_hand():
+    structure = analyse(np.diag([3.0, 1.0]), ("a", "b"))
+    assert structure.singular_values == pytest.approx([3, 1])
+    assert structure.flatness == pytest.approx(3)
+    assert structure.frobenius == pytest.approx(np.sqrt(10))
+    assert structure.effective_rank == pytest.approx(np.exp(-(0.9 * np.log(0.9) + 0.1 * np.log(0.1))))
+    assert analyse(np.ones((1, 2)), ("a", "b")).flatness is None
+
+
+def test_entangled_pairs_by_hand():
+    matrix = np.array([[1.0, -1.0, 0.5], [-2.0, 1.0, 0.5]])
+    assert entangled_pairs(matrix, ("cat", "dog", "ship")) == [("cat", "dog")]
+    assert entangled_pairs(np.array([[1.0, 0.0]]), ("a", "b")) == []
+
+
+def test_diagnosis_costs_one_spectrum_and_one_matrix_and_changes_nothing(trained, digits_parts, quick):
+    before = {name: t.clone() for name, t in trained.state_dict().items()}
+    found = hs.diagnose(
+        trained, hessian_data=digits_parts.hessian, sensitivity_data=digits_parts.sensitivity, config=quick
+    )
+    assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
+    assert np.array(found.sensitivity).shape == (9, 10)
+    assert found.epsilon == pytest.approx(np.sqrt(0.1 / found.eigenvalues[0]))
+    assert 1 <= found.structure.effective_rank <= 9
+    assert found.advice.startswith("Worth operating: σ is")
+    assert json.loads(json.dumps(found.as_dict()))["metrics"]["count"]
+
+
+def metrics(accuracy, images) -> Metrics:
+    labels = torch.arange(len(accuracy)).repeat_interleave(images)
+    right = torch.cat([torch.arange(images) < round(a * images) for a in accuracy])
+    return measure(torch.where(right, labels, (labels + 1) % len(accuracy)), labels, len(accuracy))
+
+
+def test_advice():
+    several = analyse(np.eye(3), ("a", "b", "c"))
+    one = analyse(np.ones((3, 3)), ("a", "b", "c"))
+    assert advise(metrics([0.5, 0.8, 0.9], 100), several).startswith("Worth operating")
+    assert advise(metrics([0.5, 0.8, 0.9], 100), one).startswith("Doubtful")
+    assert advise(metrics([0.78, 0.8, 0.82], 50), several).startswith("Not worth operating")

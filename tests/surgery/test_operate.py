@@ -1,0 +1,172 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import hessian_surgery as hs
+from hessian_surgery.evaluation import predict
+from hessian_surgery.models.small import SmallNet
+from hessian_surgery.patch import load_patch
+from hessian_surgery.surgery.loop import Observer
+
+
+def operate(model, parts, config, **options):
+    return hs.operate(
+        model,
+        hessian_data=parts.hessian,
+        sensitivity_data=parts.sensitivity,
+        heldout_data=parts.heldout,
+        config=config,
+        **options,
+    )
+
+
+@pytest.fixture
+def outcome(trained, digits_parts, quick):
+    return operate(trained, digits_parts, quick)
+
+
+def test_figures_are_those_of_the_model_that_is_left(trained, digits_parts, quick):
+    outcome = operate(trained, digits_parts, quick)
+    again = predict(hs.Classifier(trained), digits_parts.heldout)
+    assert torch.equal(outcome.heldout.predicted_after, again)
+    assert all(torch.equal(outcome.weights[name], t) for name, t in trained.state_dict().items())
+    best = min(record.sigma for record in outcome.iterations if record.accepted)
+    assert outcome.sensitivity.after.sigma == pytest.approx(min(best, outcome.sensitivity.before.sigma))
+
+
+def test_same_seed_same_history(_trained, digits_parts, quick):
+    def history():
+        model = SmallNet(10)
+        model.load_state_dict(_trained)
+        records = operate(model, digits_parts, quick).iterations
+        return [{k: v for k, v in record.as_dict().items() if k != "seconds"} for record in records]
+
+    assert history() == history()
+
+
+def test_only_the_weights_differ_afterwards(trained, digits_parts, quick):
+    trained.train()
+    trained.features[1].eval()
+    trained.fc.bias.requires_grad_(False)
+    trained.fc.weight.grad = gradient = torch.ones_like(trained.fc.weight)
+    buffers = {name: b.clone() for name, b in trained.named_buffers()}
+    bias = trained.fc.bias.detach().clone()
+    random_state = torch.get_rng_state()
+    outcome = operate(trained, digits_parts, quick)
+    assert any(record.accepted for record in outcome.iterations)
+    assert trained.training
+    assert not trained.features[1].training
+    assert trained.fc.weight.grad is gradient
+    assert not trained.fc.bias.requires_grad
+    assert torch.equal(trained.fc.bias, bias)
+    assert all(torch.equal(b, buffers[name]) for name, b in trained.named_buffers())
+    assert torch.equal(torch.get_rng_state(), random_state)
+
+
+def test_a_glob_moves_only_what_it_names(trained, digits_parts, quick):
+    outcome = operate(trained, digits_parts, replace(quick, parameters="fc.*"))
+    assert set(outcome.patch().bits) <= {"fc.weight", "fc.bias"}
+    assert outcome.patch().bits
+
+
+def test_an_interruption_gives_the_start_back(trained, digits_parts, quick):
+    class Interrupting(Observer):
+        def iteration(self, record):
+            if record.iteration == 2:
+                raise KeyboardInterrupt
+
+    before = {name: t.clone() for name, t in trained.state_dict().items()}
+    with pytest.raises(KeyboardInterrupt):
+        operate(trained, digits_parts, quick, observer=Interrupting())
+    assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
+
+
+def test_what_is_measured_is_what_is_stored(trained, digits_parts, quick):
+    trained.load_state_dict({name: t.half() for name, t in trained.state_dict().items()})
+    stored_as = {name: torch.float16 for name, p in trained.named_parameters()}
+    outcome = operate(trained, digits_parts, quick, stored_as=stored_as)
+    assert outcome.weights["fc.weight"].dtype == torch.float16
+    assert torch.equal(trained.fc.weight, outcome.weights["fc.weight"].float())
+
+
+def test_run_folder(outcome, tmp_path, digits_parts):
+    outcome.save(tmp_path, base_sha256="abc", metadata={"architecture": "smallnet"})
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {
+        "config.json",
+        "history.jsonl",
+        "result.json",
+        "predictions.safetensors",
+        "patch.safetensors",
+        "model.safetensors",
+    }
+    assert json.loads((tmp_path / "config.json").read_text()) == outcome.config.as_dict()
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["iteration"] for line in lines] == [1, 2, 3]
+    predictions = load_file(tmp_path / "predictions.safetensors")
+    assert torch.equal(predictions["heldout.index"], digits_parts.heldout.index)
+    assert torch.equal(predictions["heldout.label"], digits_parts.heldout.labels)
+    model = load_file(tmp_path / "model.safetensors")
+    patch = load_patch(tmp_path / "patch.safetensors")
+    assert patch.base_sha256 == "abc"
+    base = patch.toggle(model)
+    assert all(torch.equal(base[name], t) for name, t in outcome.base_weights.items())
+    check_contract(json.loads((tmp_path / "result.json").read_text()), classes=10)
+
+
+METRICS = {"accuracy", "balanced_accuracy", "sigma", "worst", "per_class", "count", "interval"}
+RESULT = {
+    *("schema_version", "method", "classes", "seed", "before", "after", "iterations", "verdict", "warnings"),
+    *("tests", "split", "diagnosis", "seconds", "environment"),
+}
+ITERATION = {
+    *("iteration", "accepted", "eigenvalues", "residuals", "alpha", "alpha_max", "sigma", "accuracy", "seconds"),
+}
+
+
+def check_contract(result, classes):
+    """`result.json` holds what the design promises, in fractions and in class order."""
+    assert set(result) == RESULT
+    assert result["schema_version"] == 1
+    assert len(result["classes"]) == classes
+    for when in ("before", "after"):
+        for part in ("sensitivity", "heldout"):
+            metrics = result[when][part]
+            assert set(metrics) == METRICS
+            assert all(0 <= value <= 1 for value in metrics["per_class"])
+            assert len(metrics["per_class"]) == len(metrics["count"]) == len(metrics["interval"]) == classes
+            assert metrics["sigma"] == pytest.approx(np.std(metrics["per_class"]))
+    for record in result["iterations"]:
+        assert set(record) >= ITERATION
+        assert set(record["seconds"]) == {"lanczos", "sensitivity", "plan", "measure"}
+    assert result["verdict"]["outcome"] in ("better", "no detectable change", "worse")
+    assert result["verdict"]["sentence"]
+    for name in ("sigma", "accuracy", "balanced_accuracy"):
+        test = result["tests"][name]
+        assert test["difference"] == pytest.approx(result["after"]["heldout"][name] - result["before"]["heldout"][name])
+        assert test["interval"][0] <= test["interval"][1]
+    assert [set(row) for row in result["tests"]["per_class"]] == [{"class", "gained", "lost", "p", "p_holm"}] * classes
+    assert set(result["split"]) == {"seed", "sensitivity", "heldout", "hessian"}
+    assert {"effective_rank", "singular_values"} <= set(result["diagnosis"])
+    assert set(result["environment"]) == {"torch", "device", "threads"}
+
+
+def test_a_missing_class_is_named(trained, digits_parts, quick):
+    parts = digits_parts
+    few = replace(parts, heldout=parts.heldout.subset((parts.heldout.labels != 4).nonzero().squeeze(1)))
+    with pytest.raises(hs.InputError, match="heldout_data: no image of class '4'"):
+        operate(trained, few, quick)
+    renamed = replace(parts, heldout=replace(parts.heldout, classes=tuple("abcdefghij")))
+    with pytest.raises(hs.InputError, match="its classes are not those"):
+        operate(trained, renamed, quick)
+
+
+def test_warnings_name_what_limits_the_claim(trained, digits_parts, quick):
+    outcome = operate(trained, digits_parts, replace(quick, lanczos_steps=10, sensitivity_cap=30))
+    text = " ".join(outcome.warnings)
+    assert "have not converged" in text
+    assert "fewer than 50 sensitivity images of 0 (30)" in text

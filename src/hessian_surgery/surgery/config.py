@@ -34,7 +34,8 @@ class SurgeryConfig:
         parameters: glob over the names of the weights that may move.
         amplitude: α_max^(0), the length of a step in weight space; None sets it from the leading eigenvalue so
             that every model starts with the same second-order cost (see `curvature_amplitude`).
-        control: how α_max follows the outcome of each iteration.
+        control: how α_max follows the outcome of each iteration: γ-decay, or the paper's Adam-style control, which
+            takes long to recover from a rollback (docs/results.md).
         bound: one norm ball for all coefficients, or a box per spike (eq. 11).
         exponent: p of the class-error weights (eq. 6); "auto" applies the p-rule (table 3). On digits 2 does better
             than the rule's ½ (docs/results.md).
@@ -62,7 +63,7 @@ class SurgeryConfig:
     loss: LossName = "cross-entropy"
     parameters: str = "*"
     amplitude: float | None = None
-    control: Control = "adam"
+    control: Control = "gamma"
     bound: Bound = "ball"
     exponent: float | Literal["auto"] = 2.0
     target: Target = "sigma"

@@ -1,0 +1,29 @@
+"""Draw docs/demo.svg, the picture in the README: what `hessian-surgery demo` prints. Run from the project's root."""
+
+import io
+
+from rich.console import Console
+
+import hessian_surgery as hs
+from hessian_surgery.console.progress import TerminalObserver
+from hessian_surgery.console.tables import print_outcome
+from hessian_surgery.data.sources import open_data
+from hessian_surgery.models.small import train_smallnet
+
+console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
+parts = open_data("digits", seed=0)
+net = train_smallnet(parts.hessian, seed=0)
+config = hs.SurgeryConfig()
+console.print("[bold]$ hessian-surgery demo[/]")
+terminal = TerminalObserver(console, config.iterations)
+outcome = hs.operate(
+    net,
+    hessian_data=parts.hessian,
+    sensitivity_data=parts.sensitivity,
+    heldout_data=parts.heldout,
+    config=config,
+)
+for record in outcome.iterations:
+    terminal.iteration(record)
+print_outcome(console, outcome)
+console.save_svg("docs/demo.svg", title="hessian-surgery")

@@ -6,7 +6,7 @@ from rich.console import Console
 
 import hessian_surgery as hs
 from hessian_surgery.console.progress import TerminalObserver
-from hessian_surgery.console.tables import print_outcome
+from hessian_surgery.console.tables import print_findings
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.models.small import train_smallnet
 
@@ -25,5 +25,5 @@ outcome = hs.operate(
 )
 for record in outcome.iterations:
     terminal.iteration(record)
-print_outcome(console, outcome)
+print_findings(console, outcome.findings)
 console.save_svg("docs/demo.svg", title="hessian-surgery")

@@ -1,13 +1,17 @@
 """Small nets in float64, whose Hessians can be written out in full, and a trained net on digits."""
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import hessian_surgery as hs
+from hessian_surgery import cli
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.models.small import SmallNet, train_smallnet
 
@@ -97,6 +101,34 @@ def trained(_trained: dict[str, Tensor]) -> SmallNet:
 def quick() -> hs.SurgeryConfig:
     """A short operation."""
     return hs.SurgeryConfig(iterations=3, hessian_samples=64, seed=0)
+
+
+@pytest.fixture
+def checkpoint(trained: SmallNet, tmp_path: Path) -> str:
+    """The trained net in a float16 file."""
+    path = tmp_path / "base.safetensors"
+    save_file({name: t.half() if t.is_floating_point() else t for name, t in trained.state_dict().items()}, path)
+    return str(path)
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in the test's own folder, on a terminal of 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The command line, run in this process; gives the exit code."""
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["hessian-surgery", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return stop.value.code or 0
+
+    return call
 
 
 @pytest.fixture(scope="session")

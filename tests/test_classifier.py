@@ -1,10 +1,16 @@
+import subprocess
+import sys
+from textwrap import indent
+
 import pytest
 import torch
 from torch import nn
 
+import hessian_surgery as hs
 from conftest import build
-from hessian_surgery.classifier import Classifier, as_classifier, deterministic_kernels
+from hessian_surgery.classifier import Classifier, as_classifier
 from hessian_surgery.errors import InputError
+from hessian_surgery.evaluation import check_classifier
 
 
 class Takes(nn.Module):
@@ -59,10 +65,12 @@ class Restless(nn.Module):
         self.fc = nn.Linear(2, 3)
         self.register_buffer("seen", torch.zeros(1))
         self.register_buffer("last", torch.zeros(1))
+        self.register_buffer("later", None)
 
     def forward(self, x):
         self.seen += len(x)
         self.last = torch.rand(1)
+        self.later = torch.rand(1)
         self.fc.weight.grad = torch.ones_like(self.fc.weight)
         self.fc.bias.requires_grad_(False)
         return self.fc(x)
@@ -86,18 +94,51 @@ def test_evaluating_leaves_no_trace():
     assert all(now is then for now, then in zip(model.buffers(), objects, strict=True))
     assert all(torch.equal(now, then) for now, then in zip(model.buffers(), buffers, strict=True))
     assert torch.equal(torch.get_rng_state(), random_state)
+    assert model.later is None
+
+
+def test_what_a_module_caches_in_evaluation_can_be_differentiated():
+    class Caching(nn.Linear):
+        table = None
+
+        def forward(self, x):
+            if self.table is None:
+                self.table = torch.ones_like(x)
+            return super().forward(x * self.table)
+
+    model, data = Caching(2, 3), hs.as_labelled((torch.randn(6, 2), torch.arange(6) % 3))
+    check_classifier(Classifier(model), data)
+    assert hs.Hessian(model, data)(torch.ones(9)).shape == (9,)
 
 
 def test_kernel_settings_come_back():
-    torch.set_float32_matmul_precision("medium")
-    before = torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32
-    with deterministic_kernels(exact=True):
-        assert torch.get_float32_matmul_precision() == "highest"
-        assert torch.backends.cudnn.deterministic
-        assert not torch.backends.cudnn.allow_tf32
-    assert torch.get_float32_matmul_precision() == "medium"
-    assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32) == before
-    torch.set_float32_matmul_precision("highest")
+    """Whichever of torch's two precision interfaces the user has used."""
+    script = """
+import torch
+import hessian_surgery as hs
+from hessian_surgery.classifier import _precision_settings, deterministic_kernels
+SETTING
+def now():
+    return [getattr(place, name) for place, name, _ in _precision_settings()] + [torch.backends.cudnn.deterministic]
+before = now()
+with deterministic_kernels(exact=True):
+    assert set(now()) <= {"ieee", False, True}, now()
+    assert torch.backends.cudnn.deterministic
+with deterministic_kernels():
+    assert now()[:-1] == before[:-1]
+assert now() == before, (before, now())
+"""
+    settings = [
+        "",
+        "torch.set_float32_matmul_precision('medium')",
+        "torch.backends.cudnn.allow_tf32 = False",
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+        "torch.backends.fp32_precision = 'ieee'",
+    ]
+    code = "".join(f"def check{i}():\n" + indent(script.replace("SETTING", s), "    ") for i, s in enumerate(settings))
+    for i in range(len(settings)):  # each in a process of its own: torch refuses to mix the two interfaces
+        done = subprocess.run([sys.executable, "-c", f"{code}\ncheck{i}()"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_as_classifier_keeps_a_classifier():

@@ -5,7 +5,8 @@ from rich.console import Console
 
 import hessian_surgery as hs
 from hessian_surgery.console.progress import TerminalObserver
-from hessian_surgery.console.tables import MANY_CLASSES, _most_changed, print_outcome
+from hessian_surgery.console.tables import print_findings
+from hessian_surgery.report.markdown import MANY_CLASSES, most_changed, to_markdown
 
 
 @pytest.fixture
@@ -26,15 +27,16 @@ def test_the_bar_shows_stage_and_iteration(terminal, trained, digits_parts, quic
     text = terminal.file.getvalue()
     assert "iteration 1/3" in text
     assert "sensitivity" in text
-    assert "accepted" in text or "rolled back" in text
-    print_outcome(terminal, outcome)
+    for record in outcome.iterations:
+        assert f"{record.iteration}/3 {'accepted' if record.accepted else 'rolled back'}" in text
+    print_findings(terminal, outcome.findings)
     assert outcome.verdict.sentence.split(":")[0] in terminal.file.getvalue()
 
 
 def test_of_many_classes_the_most_changed_are_shown():
     before = [0.5] * 100
     after = [0.5 + (i % 50) / 100 for i in range(100)]
-    shown, left_out = _most_changed(before, after)
+    shown, left_out = most_changed(before, after)
     assert (len(shown), left_out) == (MANY_CLASSES, 100 - MANY_CLASSES)
     assert {49, 99} <= set(shown)
 
@@ -42,11 +44,14 @@ def test_of_many_classes_the_most_changed_are_shown():
 def test_class_names_are_not_read_as_markup(terminal, trained, digits_parts, quick):
     from dataclasses import replace
 
-    names = ("[red]", "[/]", "a[b]", *"defghij")
+    names = ("[red]", "[/]", "a|<b>", *"defghij")
     parts = (digits_parts.hessian, digits_parts.sensitivity, digits_parts.heldout)
     hessian, sensitivity, heldout = (replace(part, classes=names) for part in parts)
     outcome = hs.operate(
         trained, hessian_data=hessian, sensitivity_data=sensitivity, heldout_data=heldout, config=quick
     )
-    print_outcome(terminal, outcome)
+    print_findings(terminal, outcome.findings)
     assert all(name in terminal.file.getvalue() for name in names)
+    text = to_markdown(outcome.findings)
+    assert "| \\[red\\] |" in text
+    assert "<" not in text.replace("\\<", "")

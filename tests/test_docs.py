@@ -33,5 +33,12 @@ def test_links_lead_somewhere():
 
 def test_the_guide_names_every_file_of_a_run():
     guide = (ROOT / "docs/operate.md").read_text()
-    for name in ("result.json", "history.jsonl", "config.json", "predictions.safetensors", "patch.safetensors"):
+    for name in (
+        "result.json",
+        "history.jsonl",
+        "config.json",
+        "predictions.safetensors",
+        "patch.safetensors",
+        "model.safetensors",
+    ):
         assert f"`{name}`" in guide

@@ -1,6 +1,7 @@
 import pytest
 
-from hessian_surgery.files import write_text, written_beside
+from hessian_surgery.errors import InputError
+from hessian_surgery.files import append_text, claimed, write_text, written_beside
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -11,3 +12,20 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         raise KeyError
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for write in (write_text, append_text):
+        with pytest.raises(InputError, match=r"cannot be written: (Not a directory|File exists)"):
+            write(tmp_path / "file" / "below", "text")
+
+
+def test_a_claim_that_comes_to_nothing_leaves_no_folder(tmp_path):
+    with claimed(tmp_path / "a"):
+        pass
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "b").mkdir()
+    with claimed(tmp_path / "b"), pytest.raises(InputError, match="another process"), claimed(tmp_path / "b"):
+        pass
+    assert list((tmp_path / "b").iterdir()) == []

@@ -41,10 +41,12 @@ def test_wilson_interval_against_its_formula(n, data):
     assert wilson_interval(k, n) == pytest.approx((centre - half, centre + half), abs=1e-9)
 
 
-def test_sampling_sigma_is_what_resampling_gives():
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_sampling_sigma_is_what_resampling_gives(classes):
     rng, p, n = np.random.default_rng(0), 0.8, 50
-    draws = rng.binomial(n, p, size=(4000, 1000)) / n
-    assert sampling_sigma(np.full(1000, p), np.full(1000, n)) == pytest.approx(draws.std(axis=1).mean(), rel=0.01)
+    draws = rng.binomial(n, p, size=(20000, classes)) / n
+    expected = np.sqrt((draws.std(axis=1) ** 2).mean())
+    assert sampling_sigma(np.full(classes, p), np.full(classes, n)) == pytest.approx(expected, rel=0.01)
 
 
 def test_effective_rank_of_known_matrices():

@@ -6,6 +6,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from hessian_surgery.errors import InputError
+
 Inputs: TypeAlias = "Tensor | tuple[Inputs, ...] | list[Inputs] | dict[str, Inputs]"
 
 
@@ -17,7 +19,11 @@ def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
         return {key: map_tensors(function, value) for key, value in inputs.items()}
     if isinstance(inputs, tuple):
         return tuple(map_tensors(function, value) for value in inputs)
-    return [map_tensors(function, value) for value in inputs]
+    if isinstance(inputs, list):
+        return [map_tensors(function, value) for value in inputs]
+    raise InputError(
+        f"data: inputs hold a {type(inputs).__name__}; tensors, or tuples, lists and dicts of them, are needed"
+    )
 
 
 def tensors(inputs: Inputs) -> list[Tensor]:
@@ -29,7 +35,7 @@ def tensors(inputs: Inputs) -> list[Tensor]:
 
 def move(inputs: Inputs, device: torch.device) -> Inputs:
     """The same inputs on `device`."""
-    return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), inputs)
+    return map_tensors(lambda tensor: tensor.to(device), inputs)
 
 
 def take(inputs: Inputs, positions: Tensor) -> Inputs:

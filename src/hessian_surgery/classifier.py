@@ -21,6 +21,21 @@ def call_module(module: nn.Module, inputs: Inputs) -> Any:
     return module(inputs)
 
 
+def _precision_settings() -> list[tuple[Any, str, object]]:
+    """Where torch keeps its reduced-precision switches, each with its exact value; torch 2.9 has moved them."""
+    backends: Any = torch.backends
+    if not hasattr(backends.cudnn, "conv"):
+        return [(backends.cuda.matmul, "allow_tf32", False), (backends.cudnn, "allow_tf32", False)]
+    places = (
+        backends.cuda.matmul,
+        backends.cudnn.conv,
+        backends.cudnn.rnn,
+        backends.mkldnn.matmul,
+        backends.mkldnn.conv,
+    )
+    return [(place, "fp32_precision", "ieee") for place in places]
+
+
 @contextmanager
 def deterministic_kernels(exact: bool = False) -> Iterator[None]:
     """The same kernels every time, so that the same seed gives the same run.
@@ -29,15 +44,16 @@ def deterministic_kernels(exact: bool = False) -> Iterator[None]:
         exact: full float32 as well, whatever the user has allowed: with TF32's ten-bit mantissa Hessian products are
             not symmetric enough for spikes to converge.
     """
-    cudnn, precision = torch.backends.cudnn, torch.get_float32_matmul_precision()
-    tf32 = cudnn.allow_tf32 and not exact
-    if exact:
-        torch.set_float32_matmul_precision("highest")
+    settings: list[tuple[Any, str, object]] = _precision_settings() if exact else []
+    settings += [(torch.backends.cudnn, "deterministic", True), (torch.backends.cudnn, "benchmark", False)]
+    before = [getattr(place, name) for place, name, _ in settings]
     try:
-        with cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=tf32):
-            yield
+        for place, name, value in settings:
+            setattr(place, name, value)
+        yield
     finally:
-        torch.set_float32_matmul_precision(precision)
+        for (place, name, _), value in zip(settings, before, strict=True):
+            setattr(place, name, value)
 
 
 @dataclass(frozen=True)
@@ -80,11 +96,9 @@ class Classifier:
         """Evaluation mode; mode, .grad, requires_grad, buffers and random state come back bit for bit."""
         modes = [(module, module.training) for module in self.module.modules()]
         parameters = [(p, p.grad, p.requires_grad) for p in self.module.parameters()]
-        buffers = [
-            (module, name, buffer, buffer.clone())
-            for module in self.module.modules()
-            for name, buffer in module.named_buffers(recurse=False)
-        ]
+        # Not named_buffers(): a buffer that is None, to be filled later, must be None again.
+        buffers = [(module, dict(module._buffers)) for module in self.module.modules()]
+        contents = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         random_state = torch.get_rng_state()
         cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         self.module.eval()
@@ -97,8 +111,9 @@ class Classifier:
             for parameter, grad, requires_grad in parameters:
                 parameter.grad = grad
                 parameter.requires_grad_(requires_grad)
-            for module, name, buffer, saved in buffers:
-                setattr(module, name, buffer)
+            for module, registered in buffers:
+                module._buffers.update(registered)
+            for buffer, saved in contents:
                 _undo(buffer, saved)
             torch.set_rng_state(random_state)
             if cuda_states:

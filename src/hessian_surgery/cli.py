@@ -9,17 +9,22 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hessian_surgery.console.inputs import Opened, choose_config, choose_device, new_folder, open_inputs
+from hessian_surgery.console.inputs import InputOptions, Opened, check_folder, choose_config, open_inputs
 from hessian_surgery.console.progress import TerminalObserver
-from hessian_surgery.console.tables import print_cost, print_diagnosis, print_outcome
-from hessian_surgery.data.sources import open_data
+from hessian_surgery.console.tables import describe_choices, print_cost, print_diagnosis, print_findings
+from hessian_surgery.data.sources import SPECS, open_data
 from hessian_surgery.errors import InputError
+from hessian_surgery.files import claimed
+from hessian_surgery.models.checkpoint import read_checkpoint
+from hessian_surgery.models.patching import apply_patch, revert_patch
 from hessian_surgery.models.small import train_smallnet
+from hessian_surgery.report.markdown import to_markdown
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.cost import estimate_cost
 from hessian_surgery.surgery.diagnosis import diagnose as run_diagnosis
 from hessian_surgery.surgery.operate import operate as run_operation
-from hessian_surgery.surgery.outcome import HistoryWriter, Outcome, save_tensors
+from hessian_surgery.surgery.outcome import Outcome, load_findings
+from hessian_surgery.tensorfile import save_tensors
 
 app = typer.Typer(
     help="Lift the weak classes of a trained classifier along the spikes of its loss Hessian.",
@@ -30,9 +35,15 @@ app = typer.Typer(
 
 Model = Annotated[str, typer.Option(help="resnet18, resnet34, resnet50, smallnet, or package.module:factory.")]
 CheckpointFile = Annotated[Path | None, typer.Option("--checkpoint", help="Weights: .safetensors, .pt or .pth.")]
-DataSource = Annotated[str, typer.Option("--data", help="digits, parquet:DIR, or package.module:factory.")]
+DataSource = Annotated[str | None, typer.Option("--data", help=f"{SPECS}.")]
+HessianData = Annotated[str | None, typer.Option(help="Training images for the Hessian, instead of --data's.")]
+SensitivityData = Annotated[
+    str | None, typer.Option(help="Images to decide on, instead of half of --data's test part.")
+]
+HeldoutData = Annotated[str | None, typer.Option(help="Images to report on, instead of half of --data's test part.")]
 Preset = Annotated[str, typer.Option(help="default, or paper[:cifar10|cifar100|isic[/focal|/class-balanced]].")]
-Out = Annotated[Path | None, typer.Option(help="Run folder to write; it must not hold another run.")]
+Out = Annotated[Path, typer.Option(help="Run folder to write; it must not hold another run.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out, if there is one.")]
 Seed = Annotated[int, typer.Option(help="Fixes every random draw.", min=0)]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default cuda where there is one.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
@@ -61,24 +72,30 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Train a small net on long-tailed, noisy digits and operate on it, in seconds."""
-    notes = _notes()
     parts = open_data("digits", seed)
-    notes.print(f"training a small net on {len(parts.hessian)} long-tailed, noisy digits", highlight=False)
+    _notes().print(f"training a small net on {len(parts.hessian)} long-tailed, noisy digits", highlight=False)
     net = train_smallnet(parts.hessian, seed)
-    opened = Opened(net, parts, None)
-    save_tensors(out / "base.safetensors", net.state_dict())
-    outcome = _operate(opened, SurgeryConfig(seed=seed), out)
-    _show(outcome, as_json)
-    notes.print(f"run folder: {out}", highlight=False)
+    if (out / "result.json").exists() and not (out / "base.safetensors").exists():
+        raise InputError(f"out: {out} holds a run that is not a demo's; give another folder")
+    with claimed(out):
+        (out / "result.json").unlink(missing_ok=True)
+        save_tensors(out / "base.safetensors", net.state_dict())
+        opened = Opened(net, parts, read_checkpoint(out / "base.safetensors"), {"data": "digits", "model": "smallnet"})
+        outcome = _operate(opened, SurgeryConfig(seed=seed), out, resume=False)
+    _show(outcome, out, as_json)
 
 
 @app.command()
 def operate(
     model: Model,
-    data: DataSource,
     checkpoint: CheckpointFile = None,
+    data: DataSource = None,
+    hessian_data: HessianData = None,
+    sensitivity_data: SensitivityData = None,
+    heldout_data: HeldoutData = None,
     preset: Preset = "default",
-    out: Out = None,
+    out: Out = Path("runs/operate"),
+    resume: Resume = False,
     seed: Seed = 0,
     device: Device = None,
     as_json: Json = False,
@@ -100,37 +117,27 @@ def operate(
     target: Target = None,
 ) -> None:
     """Operate on a trained classifier and write the patched model, the patch and the evidence."""
-    config = choose_config(
-        preset,
-        seed,
-        iterations=iterations,
-        spikes=spikes,
-        lanczos_steps=lanczos_steps,
-        hessian_samples=hessian_samples,
-        micro_batch=micro_batch,
-        batch_size=batch_size,
-        parameters=parameters,
-        amplitude=amplitude,
-        control=control,
-        bound=bound,
-        exponent=exponent,
-        target=target,
-    )
-    folder = new_folder(out or Path("runs/operate"))
-    opened = open_inputs(model, checkpoint, data, seed, choose_device(device), image_size, mean, std)
+    given = locals()
+    config = _config(given)
     if dry_run:
-        _show_cost(opened, config, as_json)
+        _show_cost(_open(given), config, as_json)
         return
-    outcome = _operate(opened, config, folder)
-    _show(outcome, as_json)
-    _notes().print(f"run folder: {folder}", highlight=False)
+    check_folder(out, resume)
+    opened = _open(given)
+    with claimed(out):
+        check_folder(out, resume)
+        outcome = _operate(opened, config, out, resume)
+    _show(outcome, out, as_json)
 
 
 @app.command()
 def diagnose(
     model: Model,
-    data: DataSource,
     checkpoint: CheckpointFile = None,
+    data: DataSource = None,
+    hessian_data: HessianData = None,
+    sensitivity_data: SensitivityData = None,
+    heldout_data: HeldoutData = None,
     preset: Preset = "default",
     seed: Seed = 0,
     device: Device = None,
@@ -148,18 +155,9 @@ def diagnose(
     epsilon: Annotated[float | None, typer.Option(help="Amplitude of the probe.")] = None,
 ) -> None:
     """Say whether a classifier is worth operating on; changes and writes nothing."""
-    config = choose_config(
-        preset,
-        seed,
-        iterations=1,
-        spikes=spikes,
-        lanczos_steps=lanczos_steps,
-        hessian_samples=hessian_samples,
-        micro_batch=micro_batch,
-        batch_size=batch_size,
-        parameters=parameters,
-    )
-    opened = open_inputs(model, checkpoint, data, seed, choose_device(device), image_size, mean, std)
+    given = locals()
+    config = _config(given | {"iterations": 1})
+    opened = _open(given)
     if dry_run:
         _show_cost(opened, config, as_json)
         return
@@ -178,6 +176,44 @@ def diagnose(
         print_diagnosis(Console(), found)
 
 
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown instead of a table for the terminal.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a finished run, every statistic made again from the answers to each image."""
+    findings = load_findings(run)
+    if as_json:
+        _print_json({"verdict": vars(findings.verdict), "tests": findings.tests.as_dict()})
+    elif markdown:
+        print(to_markdown(findings), end="")
+    else:
+        print_findings(Console(), findings)
+
+
+@app.command()
+def apply(
+    base: Annotated[Path, typer.Argument(help="The file that the patch was made for.")],
+    patch: Annotated[Path, typer.Argument(help="patch.safetensors of a run.")],
+    out: Annotated[Path, typer.Option(help="The patched file to write.")],
+) -> None:
+    """Patch a checkpoint file."""
+    apply_patch(base, patch, out)
+    _notes().print(f"patched file: {out}", highlight=False)
+
+
+@app.command()
+def revert(
+    patched: Annotated[Path, typer.Argument(help="A patched file.")],
+    patch: Annotated[Path, typer.Argument(help="patch.safetensors of a run.")],
+    out: Annotated[Path, typer.Option(help="The original file to write.")],
+) -> None:
+    """Get the original checkpoint file back, byte for byte."""
+    revert_patch(patched, patch, out)
+    _notes().print(f"original file: {out}", highlight=False)
+
+
 def main() -> None:
     """Run the command line; bad input ends in one line on stderr and exit code 2."""
     try:
@@ -187,7 +223,17 @@ def main() -> None:
         sys.exit(2)
 
 
-def _operate(opened: Opened, config: SurgeryConfig, folder: Path) -> Outcome:
+def _config(given: dict[str, Any]) -> SurgeryConfig:
+    names = SurgeryConfig.__dataclass_fields__.keys() - {"seed"}
+    return choose_config(given["preset"], given["seed"], **{name: given[name] for name in names & given.keys()})
+
+
+def _open(given: dict[str, Any]) -> Opened:
+    names = InputOptions.__dataclass_fields__.keys()
+    return open_inputs(InputOptions(**{name: given[name] for name in names}), given["seed"])
+
+
+def _operate(opened: Opened, config: SurgeryConfig, folder: Path, resume: bool) -> Outcome:
     checkpoint = opened.checkpoint
     with TerminalObserver(_notes(), config.iterations) as terminal:
         outcome = run_operation(
@@ -197,21 +243,21 @@ def _operate(opened: Opened, config: SurgeryConfig, folder: Path) -> Outcome:
             heldout_data=opened.parts.heldout,
             config=config,
             stored_as=checkpoint.dtypes if checkpoint else None,
-            observer=HistoryWriter(folder, terminal),
+            folder=folder,
+            resume=resume,
+            observer=terminal,
         )
-    outcome.save(
-        folder,
-        base_sha256=checkpoint.sha256 if checkpoint else "",
-        metadata=checkpoint.metadata if checkpoint else None,
-    )
+    outcome.save(folder, checkpoint, opened.given)
     return outcome
 
 
-def _show(outcome: Outcome, as_json: bool) -> None:
+def _show(outcome: Outcome, folder: Path, as_json: bool) -> None:
     if as_json:
         _print_json(outcome.as_dict())
     else:
-        print_outcome(Console(), outcome)
+        print_findings(Console(), outcome.findings)
+        _notes().print(describe_choices(outcome.choices), highlight=False)
+    _notes().print(f"run folder: {folder}", highlight=False)
 
 
 def _show_cost(opened: Opened, config: SurgeryConfig, as_json: bool) -> None:

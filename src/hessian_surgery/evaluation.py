@@ -1,4 +1,6 @@
-"""Forward passes over a labelled set. Everything measured derives from the logits of each image."""
+"""Forward passes over a labelled set. Everything measured derives from the answer to each image."""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,9 +12,27 @@ from hessian_surgery.errors import InputError
 BATCH_SIZE = 512
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What a model says about N images.
+
+    Attributes:
+        predicted: (N,) the class with the largest logit.
+        confidence: (N,) its softmax probability.
+        nll: (N,) −log of the softmax probability of the true class, in nats.
+    """
+
+    predicted: Tensor
+    confidence: Tensor
+    nll: Tensor
+
+
 def compute_logits(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Tensor:
-    """Logits (N, C) on the CPU in float32, in the set's order, in evaluation mode."""
-    with classifier.evaluating(), torch.inference_mode():
+    """Logits (N, C) on the CPU in float32, in the set's order, in evaluation mode.
+
+    Without gradients, but not in inference mode: what a module caches there could not be differentiated later.
+    """
+    with classifier.evaluating(), torch.no_grad():
         parts = [classifier.logits(inputs).float() for inputs, _ in data.batches(batch_size, classifier.device)]
         return torch.cat(parts).cpu()
 
@@ -22,15 +42,27 @@ def predict(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_S
     return compute_logits(classifier, data, batch_size).argmax(dim=1)
 
 
-def check_classifier(classifier: Classifier, data: LabelledSet) -> None:
-    """Refuse a model that cannot be measured: wrong logits, NaN, or another answer each time it is asked."""
+def answer(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Answers:
+    """The model's answer to each image."""
+    logits = compute_logits(classifier, data, batch_size)
+    log_p = logits.log_softmax(dim=1)
+    return Answers(
+        predicted=logits.argmax(dim=1),
+        confidence=log_p.max(dim=1).values.exp(),
+        nll=-log_p.gather(1, data.labels[:, None]).squeeze(1),
+    )
+
+
+def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
+    """Refuse a model that cannot be measured; returns a note where it has more outputs than the data has classes."""
     inputs, _ = next(data.batches(32, classifier.device))
     # Both passes in one context: each context starts from the same random state, which would hide what is random.
-    with classifier.evaluating(), torch.inference_mode():
+    with classifier.evaluating(), torch.no_grad():
         first, second = classifier.logits(inputs), classifier.logits(inputs)
-    if first.shape[1] != len(data.classes):
+    outputs, classes = first.shape[1], len(data.classes)
+    if outputs < classes:
         raise InputError(
-            f"model: it gives {first.shape[1]} logits where the data has {len(data.classes)} classes; "
+            f"model: it gives {outputs} logits where the data has {classes} classes; "
             "give the model that was trained on these classes"
         )
     if not torch.isfinite(first).all():
@@ -40,3 +72,6 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> None:
             "model: two identical passes in evaluation mode differ; "
             "switch off what is random in its forward pass (dropout by hand, sampling)"
         )
+    if outputs > classes:
+        return f"the model has {outputs} outputs, the data {classes} classes: an answer beyond these counts as wrong"
+    return None

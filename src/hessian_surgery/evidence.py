@@ -1,17 +1,65 @@
-"""What a before/after comparison on the same images can claim: paired tests, intervals, the verdict."""
+"""What a before/after comparison on the same images can claim: paired tests, intervals, flows, the verdict."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from scipy import stats
 from torch import Tensor
 
-from hessian_surgery.metrics import Array, class_accuracy
+from hessian_surgery.evaluation import Answers
+from hessian_surgery.metrics import Array, Metrics, class_accuracy, measure, sampling_sigma
 
 RESAMPLES = 4000
 FEW_IMAGES = 50
+BINS = 15
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One set of images before and after.
+
+    Attributes:
+        classes: class names.
+        index: (N,) where each image stands in its source.
+        labels: (N,).
+        before: the starting model's answers.
+        after: the patched model's.
+    """
+
+    classes: tuple[str, ...]
+    index: Tensor
+    labels: Tensor
+    before: Answers
+    after: Answers
+
+    def metrics(self) -> tuple[Metrics, Metrics]:
+        """Before and after."""
+        before, after = (measure(a.predicted, self.labels, len(self.classes)) for a in (self.before, self.after))
+        return before, after
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What every statistic can be recomputed from."""
+        held = {
+            "index": self.index,
+            "label": self.labels,
+            "before": self.before.predicted,
+            "after": self.after.predicted,
+        }
+        for name, answers in (("before", self.before), ("after", self.after)):
+            held |= {f"{name}.confidence": answers.confidence, f"{name}.nll": answers.nll}
+        return held
+
+    @staticmethod
+    def from_tensors(tensors: dict[str, Tensor], classes: tuple[str, ...]) -> "Comparison":
+        """The inverse of `tensors`."""
+        before, after = (
+            Answers(tensors[name], tensors[f"{name}.confidence"], tensors[f"{name}.nll"])
+            for name in ("before", "after")
+        )
+        return Comparison(classes, tensors["index"], tensors["label"], before, after)
 
 
 @dataclass(frozen=True)
@@ -28,13 +76,26 @@ class Difference:
 
 @dataclass(frozen=True)
 class ClassTest:
-    """Exact McNemar test of one class: images gained and lost, p, and p after Holm's correction over classes."""
+    """Exact McNemar test of one class.
+
+    Attributes:
+        name: the class.
+        gained: images that became right.
+        lost: images that became wrong.
+        p: two-sided.
+        p_holm: after Holm's correction for testing every class.
+        detectable: the smallest change of accuracy that this test would find in four cases of five, if as many images
+            change as did here (at least one in twenty).
+        claim: False where the class has too few images for one.
+    """
 
     name: str
     gained: int
     lost: int
     p: float
     p_holm: float
+    detectable: float
+    claim: bool
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `result.json` holds."""
@@ -42,21 +103,59 @@ class ClassTest:
 
 
 @dataclass(frozen=True)
+class Flow:
+    """Images of a class whose answer was or became right: how many came from, or went to, which other answer."""
+
+    name: str
+    gained: int
+    gained_from: dict[str, int]
+    lost: int
+    lost_to: dict[str, int]
+
+    def __str__(self) -> str:
+        def listed(counts: dict[str, int], word: str) -> str:
+            top = sorted(counts.items(), key=lambda item: -item[1])[:2]
+            return ", ".join(f"{count} {word} {name}" for name, count in top)
+
+        parts = []
+        if self.gained:
+            parts.append(f"gained {self.gained} ({listed(self.gained_from, 'from')})")
+        if self.lost:
+            parts.append(f"lost {self.lost} ({listed(self.lost_to, 'to')})")
+        return f"{self.name} " + " and ".join(parts)
+
+
+@dataclass(frozen=True)
 class PairedTests:
-    """All comparisons between predictions before and after, on the same images."""
+    """All comparisons between the answers before and after, on the same images.
+
+    Attributes:
+        sigma: σ.
+        accuracy: over all images.
+        balanced_accuracy: mean over classes.
+        worst: the worst class's accuracy.
+        nll: mean −log p of the true class, in nats.
+        calibration_error: expected calibration error (15 bins) before and after.
+        sigma_corrected: σ with its sampling noise taken off, before and after.
+        churn: share of predictions that changed.
+        per_class: a test for each class.
+        flows: for each class that changed, where its images came from and went to.
+    """
 
     sigma: Difference
     accuracy: Difference
     balanced_accuracy: Difference
     worst: Difference
+    nll: Difference
+    calibration_error: tuple[float, float]
+    sigma_corrected: tuple[float, float]
+    churn: float
     per_class: tuple[ClassTest, ...]
+    flows: tuple[Flow, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `result.json` holds."""
-        differences = {
-            name: asdict(getattr(self, name)) for name in ("sigma", "accuracy", "balanced_accuracy", "worst")
-        }
-        return differences | {"per_class": [test.as_dict() for test in self.per_class]}
+        return asdict(self) | {"per_class": [test.as_dict() for test in self.per_class]}
 
 
 @dataclass(frozen=True)
@@ -67,19 +166,20 @@ class Verdict:
     sentence: str
 
 
-def compare(before: Tensor, after: Tensor, labels: Tensor, classes: tuple[str, ...], seed: int = 0) -> PairedTests:
-    """Paired tests of predictions (N,) before and after, against labels (N,).
+def compare(images: Comparison, seed: int = 0) -> PairedTests:
+    """Paired tests of the answers before and after.
 
     Intervals come from a paired bootstrap stratified by class. A class's images fall into four kinds (right or
     wrong, before and after), so that resampling them is one multinomial draw.
     """
-    kinds = _pair_counts(before, after, labels, len(classes))
+    labels, classes = images.labels, len(images.classes)
+    kinds = pair_counts(images)
     count = kinds.sum(axis=1)
     rng = np.random.default_rng([seed, 0x5EED])
     resampled = np.stack([rng.multinomial(n, row / n, size=RESAMPLES) for n, row in zip(count, kinds, strict=True)], 1)
     drawn_before = (resampled[..., 0] + resampled[..., 1]) / count
     drawn_after = (resampled[..., 0] + resampled[..., 2]) / count
-    old, new = (class_accuracy(p, labels, len(classes)) for p in (before, after))
+    old, new = (class_accuracy(a.predicted, labels, classes) for a in (images.before, images.after))
 
     def difference(statistic: Callable[[Array], Array]) -> Difference:
         draws = statistic(drawn_after) - statistic(drawn_before)
@@ -91,23 +191,21 @@ def compare(before: Tensor, after: Tensor, labels: Tensor, classes: tuple[str, .
         accuracy=difference(lambda a: np.asarray(a @ count / count.sum())),
         balanced_accuracy=difference(lambda a: np.mean(a, axis=-1)),
         worst=difference(lambda a: np.min(a, axis=-1)),
-        per_class=_class_tests(kinds, classes),
+        nll=_mean_difference((images.after.nll - images.before.nll).double().numpy()),
+        calibration_error=(calibration_error(images.before, labels), calibration_error(images.after, labels)),
+        sigma_corrected=(corrected_sigma(old, count), corrected_sigma(new, count)),
+        churn=float((images.before.predicted != images.after.predicted).double().mean()),
+        per_class=_class_tests(kinds, images.classes),
+        flows=flows(images),
     )
 
 
-def _pair_counts(before: Tensor, after: Tensor, labels: Tensor, classes: int) -> Array:
+def pair_counts(images: Comparison) -> Array:
     """Images per class (C, 4): right both times, right before only, right after only, never right."""
-    right_before, right_after = (before == labels).long(), (after == labels).long()
-    kind = 3 - 2 * right_before - right_after
-    joint = (labels * 4 + kind).numpy()
+    right_before, right_after = ((a.predicted == images.labels).long() for a in (images.before, images.after))
+    joint = (images.labels * 4 + 3 - 2 * right_before - right_after).numpy()
+    classes = len(images.classes)
     return np.bincount(joint, minlength=4 * classes).reshape(classes, 4).astype(np.float64)
-
-
-def _class_tests(kinds: Array, classes: tuple[str, ...]) -> tuple[ClassTest, ...]:
-    lost, gained = kinds[:, 1].astype(int), kinds[:, 2].astype(int)
-    p = [mcnemar(int(g), int(b)) for g, b in zip(gained, lost, strict=True)]
-    rows = zip(classes, gained.tolist(), lost.tolist(), p, holm(p), strict=True)
-    return tuple(ClassTest(*row) for row in rows)
 
 
 def mcnemar(gained: int, lost: int) -> float:
@@ -125,9 +223,48 @@ def holm(p: list[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def judge(tests: PairedTests) -> Verdict:
-    """The verdict: σ decides; where σ shows nothing, a loss of accuracy does."""
+def detectable_change(images: int, changed: int) -> float:
+    """The smallest difference of a class's accuracy that McNemar's test finds with power 0.8 at the 5 % level.
+
+    Normal approximation: with a share d of images changed, the difference has a standard error of about √(d/n).
+    """
+    share = float(max(changed / images, 0.05))
+    return float(min(1.0, (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * np.sqrt(share / images)))
+
+
+def corrected_sigma(per_class: Array, count: Array) -> float:
+    """σ with the sampling variance of the class accuracies taken off; 0 where sampling explains all of it."""
+    noise = sampling_sigma(per_class, np.maximum(count - 1, 1))  # n − 1 makes the binomial variance unbiased
+    return float(np.sqrt(max(0.0, float(np.var(per_class)) - noise**2)))
+
+
+def calibration_error(answers: Answers, labels: Tensor) -> float:
+    """Expected calibration error: |accuracy − confidence| in 15 bins of confidence, weighted by their images."""
+    right = (answers.predicted == labels).double().numpy()
+    confidence = answers.confidence.double().numpy()
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, weights=right, minlength=BINS) - np.bincount(bins, weights=confidence, minlength=BINS)
+    return float(np.abs(gaps).sum() / len(labels))
+
+
+def flows(images: Comparison) -> tuple[Flow, ...]:
+    """For each class that changed, where its gains came from and its losses went to."""
+    before, after, labels = images.before.predicted, images.after.predicted, images.labels
+    found = []
+    for j, name in enumerate(images.classes):
+        gained = (labels == j) & (before != j) & (after == j)
+        lost = (labels == j) & (before == j) & (after != j)
+        if gained.any() or lost.any():
+            sources, targets = _named_counts(before[gained], images.classes), _named_counts(after[lost], images.classes)
+            found.append(Flow(name, int(gained.sum()), sources, int(lost.sum()), targets))
+    return tuple(found)
+
+
+def judge(tests: PairedTests, images: int) -> Verdict:
+    """The verdict: σ decides; where σ shows nothing, a loss of accuracy does. Few images carry none."""
     low, high = tests.sigma.interval
+    if images < FEW_IMAGES:
+        return Verdict("no detectable change", f"No claim can be made from {images} held-out images.")
     spread, accuracy = f"σ {tests.sigma}", f"accuracy {tests.accuracy}"
     if high < 0:
         return Verdict("better", f"Better: {spread} on held-out images, worst class {tests.worst}, {accuracy}.")
@@ -139,3 +276,24 @@ def judge(tests: PairedTests) -> Verdict:
         "no detectable change",
         f"No detectable change: {spread} on held-out images is within noise, {accuracy}. Keep the original model.",
     )
+
+
+def _class_tests(kinds: Array, classes: tuple[str, ...]) -> tuple[ClassTest, ...]:
+    count, lost, gained = (column.astype(int).tolist() for column in (kinds.sum(axis=1), kinds[:, 1], kinds[:, 2]))
+    p = [mcnemar(g, b) for g, b in zip(gained, lost, strict=True)]
+    detectable = [detectable_change(n, g + b) for n, g, b in zip(count, gained, lost, strict=True)]
+    claims = [n >= FEW_IMAGES for n in count]
+    rows = zip(classes, gained, lost, p, holm(p), detectable, claims, strict=True)
+    return tuple(ClassTest(*row) for row in rows)
+
+
+def _mean_difference(changes: Array) -> Difference:
+    """A mean with its normal 95 % interval."""
+    half = 1.96 * changes.std(ddof=1) / np.sqrt(len(changes)) if len(changes) > 1 else 0.0
+    return Difference(float(changes.mean()), (float(changes.mean() - half), float(changes.mean() + half)))
+
+
+def _named_counts(answers: Tensor, classes: tuple[str, ...]) -> dict[str, int]:
+    values, counts = torch.unique(answers, return_counts=True)
+    names = [classes[v] if v < len(classes) else f"output {v}" for v in values.tolist()]
+    return dict(zip(names, counts.tolist(), strict=True))

@@ -1,23 +1,32 @@
-"""Files that are either whole or not there: written beside their place, then renamed into it."""
+"""Files that are either whole or not there, and folders that one process writes at a time."""
 
+import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+
+from hessian_surgery.errors import InputError
 
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
     """A temporary path in the same folder; what is written there replaces `path` when the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
         os.replace(beside, path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"out: {path} cannot be written: {getattr(error, 'strerror', None) or error}") from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -26,6 +35,42 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
 
 
+def append_text(path: Path, text: str, afresh: bool = False) -> None:
+    """Add to a text file, or begin it afresh."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w" if afresh else "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"out: {path} cannot be written: {error.strerror}") from error
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file for people and programs: indented, with non-ASCII letters as they are."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; a second process is refused. A killed process's claim ends with it."""
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise InputError(f"out: {folder} cannot be written: {error.strerror}") from error
+    try:
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                raise InputError(f"out: another process is writing {folder}; wait for it, or give another") from None
+            try:
+                yield
+            finally:
+                (folder / ".lock").unlink(missing_ok=True)
+    finally:
+        if made and not any(folder.iterdir()):
+            folder.rmdir()

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.special import xlogy
 from torch import Tensor
 
 Array: TypeAlias = NDArray[np.float64]
@@ -74,8 +75,11 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
 
 
 def sampling_sigma(per_class: Array, count: Array) -> float:
-    """σ that sampling alone gives: the square root of the mean binomial variance of the class accuracies."""
-    return float(np.sqrt(np.mean(per_class * (1 - per_class) / count)))
+    """σ that sampling alone would give if all classes were equally good: from the binomial variance of each accuracy.
+
+    The factor 1 − 1/C is there because σ is taken around the mean of the same accuracies.
+    """
+    return float(np.sqrt(np.mean(per_class * (1 - per_class) / count) * (1 - 1 / len(per_class))))
 
 
 def effective_rank(matrix: Array) -> float:
@@ -83,5 +87,5 @@ def effective_rank(matrix: Array) -> float:
     energy = np.linalg.svd(matrix, compute_uv=False) ** 2
     if energy.sum() == 0:
         return 0.0
-    share = energy[energy > 0] / energy.sum()
-    return float(np.exp(-(share * np.log(share)).sum()))
+    share = energy / energy.sum()
+    return float(np.exp(-xlogy(share, share).sum()))

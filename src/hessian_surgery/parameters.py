@@ -48,7 +48,7 @@ class ParameterSpace:
         return torch.cat([tensor.reshape(-1).to(self.device, self.dtype) for tensor in tensors])
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """Views of a vector (p,), shaped, placed and typed like the parameters."""
+        """The pieces of a vector (p,), shaped, placed and typed like the parameters; views where that needs no copy."""
         pieces = vector.split([parameter.numel() for parameter in self.parameters])
         pairs = zip(pieces, self.parameters, strict=True)
         return [piece.view_as(parameter).to(parameter.device, parameter.dtype) for piece, parameter in pairs]

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import written_beside
+from hessian_surgery.tensorfile import save_tensors, weights_sha256
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FORMAT = "hessian-surgery patch 1"
@@ -22,55 +21,74 @@ class WeightPatch:
 
     Attributes:
         bits: for each tensor that changed, base XOR patched, as integers of the same width and shape.
-        dtypes: for each of them, the dtype of the weights, as `torch.float16` is written.
-        base_sha256: hash of the file that the patch is for; empty where there was no file.
+        base_weights: hash of the weights that the patch is for.
+        patched_weights: hash of the weights that it makes.
+        base_file: hash of the file that the base was read from; empty where there was none.
+        base_header: that file's header, where it was a safetensors file: reverting gives back the very bytes.
     """
 
     bits: dict[str, Tensor]
-    dtypes: dict[str, str]
-    base_sha256: str = ""
+    base_weights: str
+    patched_weights: str
+    base_file: str = ""
+    base_header: str = ""
 
-    def toggle(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The patched weights from the base's, or the base's from the patched ones."""
-        result = dict(weights)
-        for name, bits in self.bits.items():
-            if name not in weights or str(weights[name].dtype) != self.dtypes[name]:
-                got = weights[name].dtype if name in weights else "nothing"
-                raise InputError(f"patch: it changes {name!r} as {self.dtypes[name]}, but the weights have {got} there")
-            weight = weights[name].contiguous()
-            result[name] = (_as_bits(weight) ^ bits.to(weight.device)).view(weight.dtype)
-        return result
+    def apply(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The patched weights from the base's; any other weights are refused."""
+        if weights_sha256(weights) != self.base_weights:
+            hint = "; they are patched already" if weights_sha256(weights) == self.patched_weights else ""
+            raise InputError(f"patch: it was made for other weights than these{hint}")
+        return self._toggle(weights)
+
+    def revert(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The base's weights from the patched ones; any other weights are refused."""
+        if weights_sha256(weights) != self.patched_weights:
+            hint = "; they are the base's already" if weights_sha256(weights) == self.base_weights else ""
+            raise InputError(f"patch: these weights are not what it makes{hint}")
+        return self._toggle(weights)
+
+    def _toggle(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        changed = {name: _xor(weights[name], bits).view(weights[name].dtype) for name, bits in self.bits.items()}
+        return dict(weights) | changed
 
     def save(self, path: Path) -> None:
         """Write `patch.safetensors`."""
-        metadata = {"format": FORMAT, "base_sha256": self.base_sha256}
-        metadata |= {f"dtype.{name}": dtype for name, dtype in self.dtypes.items()}
-        with written_beside(path) as beside:
-            save_file(self.bits, beside, metadata)
+        names = ("base_weights", "patched_weights", "base_file", "base_header")
+        save_tensors(path, self.bits, {"patch": FORMAT} | {name: getattr(self, name) for name in names})
 
 
-def make_patch(base: Mapping[str, Tensor], patched: Mapping[str, Tensor], base_sha256: str = "") -> WeightPatch:
+def make_patch(
+    base: Mapping[str, Tensor], patched: Mapping[str, Tensor], base_file: str = "", base_header: str = ""
+) -> WeightPatch:
     """The patch from `base` to `patched`: the same names, dtypes and shapes."""
     bits = {}
     for name, before in base.items():
         after = patched[name]
         if after.dtype != before.dtype or after.shape != before.shape:
             raise InputError(f"patch: {name!r} is {before.dtype} {tuple(before.shape)} and then {after.dtype}")
-        difference = (_as_bits(before.contiguous()) ^ _as_bits(after.contiguous())).cpu()
+        difference = _xor(before, after)
         if difference.any():
             bits[name] = difference
-    return WeightPatch(bits, {name: str(base[name].dtype) for name in bits}, base_sha256)
+    return WeightPatch(bits, weights_sha256(base), weights_sha256(patched), base_file, base_header)
 
 
 def load_patch(path: Path) -> WeightPatch:
     """Read `patch.safetensors`."""
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata() or {}
-        if metadata.get("format") != FORMAT:
-            raise InputError(f"patch: {path} is not a patch of this program; its format is {metadata.get('format')!r}")
-        bits = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    return WeightPatch(bits, {name: metadata[f"dtype.{name}"] for name in bits}, metadata["base_sha256"])
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            bits = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"patch: {path} cannot be read: {error}") from error
+    if metadata.get("patch") != FORMAT:
+        raise InputError(f"patch: {path} is not a patch of this program")
+    names = ("base_weights", "patched_weights", "base_file", "base_header")
+    return WeightPatch(bits, *(metadata[name] for name in names))
+
+
+def _xor(one: Tensor, other: Tensor) -> Tensor:
+    return _as_bits(one) ^ _as_bits(other)
 
 
 def _as_bits(tensor: Tensor) -> Tensor:
-    return tensor.view(_INTEGERS[tensor.element_size()])
+    return tensor.detach().cpu().contiguous().view(_INTEGERS[tensor.element_size()])

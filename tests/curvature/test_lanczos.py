@@ -93,6 +93,23 @@ def test_repeated_eigenvalues_are_found_after_breakdown():
     assert (spectrum.residuals < 1e-9).all()
 
 
+def test_a_small_bulk_is_not_taken_for_the_end_in_float32():
+    """Spikes at 600 … 20 over a bulk near 0.02, as in the paper: the residuals must be the true ones."""
+    values = [600.0, 120.0, 20.0] + [0.02 * (1 - i / 400) for i in range(200)]
+    operator = symmetric(values, dtype=torch.float32)
+    spectrum = hs.lanczos(operator, 9, max_steps=40)
+    products = torch.stack([operator(v) for v in spectrum.vectors])
+    true = (products - torch.tensor(spectrum.eigenvalues).float()[:, None] * spectrum.vectors).norm(dim=1)
+    assert spectrum.steps == 40
+    assert not spectrum.converged[8]
+    assert np.allclose(spectrum.residuals * spectrum.eigenvalues, true.numpy(), atol=1e-3)
+
+
+def test_convergence_is_not_declared_on_a_breakdown():
+    spectrum = hs.lanczos(symmetric([7.0, 7.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0]), 3, max_steps=8)
+    assert np.allclose(spectrum.eigenvalues[:2], [7, 7])
+
+
 def test_the_whole_space_and_no_further():
     spectrum = hs.lanczos(symmetric([3.0, 2.0, -1.0]), 3, steps=50)
     assert spectrum.steps == 3

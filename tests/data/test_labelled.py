@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import hessian_surgery as hs
 
@@ -91,6 +91,22 @@ def test_batches_are_in_order_and_complete():
     assert torch.equal(torch.cat([inputs for inputs, _ in parts]), X)
 
 
+def test_labels_without_reading_only_where_they_can_be_trusted():
+    subset = WithTargets()
+    data = hs.as_labelled(Subset(subset, [5, 3]))
+    assert data.labels.tolist() == [2, 0]
+    assert subset.read == []
+    changed = WithTargets()
+    changed.target_transform = lambda label: label
+    hs.as_labelled(changed)
+    assert len(changed.read) == 12
+
+
+def test_numpy_arrays():
+    data = hs.as_labelled((X.numpy(), Y.numpy()))
+    assert torch.equal(data.inputs(), X)
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         yield X[0], 0
@@ -108,6 +124,7 @@ class Stream(IterableDataset):
         ("text.csv", "got str"),
         (TensorDataset(X), "a sample is a list|a sample is a tuple"),
         ([{"x": 1, "y": 2}], "one of them must be 'label'"),
+        (({"x": X, "path": "a.png"}, Y), "inputs hold a str"),
     ],
 )
 def test_bad_data_is_named(source, message):

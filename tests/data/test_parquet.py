@@ -1,7 +1,6 @@
 import io
 import json
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +8,8 @@ import torch
 from PIL import Image
 
 import hessian_surgery as hs
-from hessian_surgery.data.parquet import Preprocessing, parquet_files, read_parquet
+from hessian_surgery.data.images import Preprocessing
+from hessian_surgery.data.parquet import parquet_files, read_parquet
 from hessian_surgery.data.sources import open_data
 
 
@@ -88,32 +88,6 @@ def test_bad_files_are_named(tmp_path):
         read_parquet([write(tmp_path / "off.parquet", [png((1, 1, 1))], [5])], Preprocessing())
     with pytest.raises(hs.InputError, match=r"std: got \(1, 0, 1\)"):
         Preprocessing(std=(1, 0, 1))
-
-
-def own_data():
-    generator = np.random.default_rng(0)
-    x = torch.tensor(generator.normal(size=(40, 2)))
-    return (x, torch.arange(40) % 2), (x + 1, torch.arange(40) % 2)
-
-
-def test_data_by_import_path():
-    parts = open_data("test_parquet:own_data")
-    assert [len(parts.hessian), len(parts.sensitivity)] == [40, 20]
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("mnist", "give digits, parquet:DIR"),
-        ("parquet:/nowhere", "must hold train and test parquet files; found no such folder"),
-        ("nowhere.at:all", "cannot import"),
-        ("os:getcwd", "must return a pair"),
-        ("os:sep", "it must be a function"),
-    ],
-)
-def test_bad_specs_are_named(spec, message):
-    with pytest.raises(hs.InputError, match=message):
-        open_data(spec)
 
 
 @pytest.mark.parametrize("name", ["cifar10", "ham10000"])

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
+from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.evaluation import predict
 from hessian_surgery.metrics import measure
@@ -42,8 +43,6 @@ def test_the_real_checkpoint_reaches_its_accuracy(shared):
     model = build_model(checkpoint.metadata["architecture"], 7)
     load_weights(model, checkpoint)
     mean, std = checkpoint.normalization()
-    from hessian_surgery.data.parquet import Preprocessing
-
     preprocessing = Preprocessing(tuple(mean), tuple(std))
     heldout = open_data(f"parquet:{shared / 'data' / 'ham10000'}", 0, preprocessing).heldout
     metrics = measure(predict(hs.Classifier(model), heldout), heldout.labels, 7)

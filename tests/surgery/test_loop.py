@@ -8,6 +8,7 @@ from torch import nn
 import hessian_surgery as hs
 from hessian_surgery.metrics import sigma
 from hessian_surgery.surgery import loop
+from hessian_surgery.surgery.amplitude import GammaControl
 from hessian_surgery.surgery.loop import Observer, Problem, State, iterate, run_loop, score, weigh
 from hessian_surgery.surgery.prepare import prepare
 from hessian_surgery.surgery.sensitivity import accuracies
@@ -68,7 +69,7 @@ def test_one_iteration_moves_along_the_spikes_by_alpha(problem):
 
 
 def test_a_rolled_back_iteration_leaves_every_bit(problem):
-    config = replace(problem.config, rollback_drop=0.0, rollback_sigma=0.0, amplitude=5.0)
+    config = replace(problem.config, rollback_drop=0.0, rollback_sigma=0.0, amplitude=5.0, control="adam")
     problem = replace(problem, config=config)
     before = problem.space.snapshot()
     state, record = iterate(problem, first_state(problem), Observer())
@@ -90,8 +91,18 @@ class Script:
         with torch.no_grad():
             problem.space.parameters[0].fill_(state.iteration + 1.0)
         kept = self.accuracies[state.iteration]
-        controller = state.controller or hs.surgery.amplitude.GammaControl(0.02, 0.1)
+        controller = state.controller or GammaControl(0.02, 0.1)
         return loop._advance(problem, state, kept, controller), object()
+
+
+class Counting(Observer):
+    """Keeps the records."""
+
+    def __init__(self):
+        self.records = []
+
+    def iteration(self, record):
+        self.records.append(record)
 
 
 @pytest.fixture
@@ -104,10 +115,11 @@ def scripted():
 
 @pytest.mark.parametrize(("returned", "weight"), [("best", 2.0), ("last", 4.0)])
 def test_which_iterate_is_returned(scripted, monkeypatch, returned, weight):
-    Script(monkeypatch, [[0.75, 0.8, 0.9], [0.8, 0.8, 0.85], [0.79, 0.8, 0.9], [0.7, 0.8, 0.9]])
+    script = Script(monkeypatch, [[0.75, 0.8, 0.9], [0.8, 0.8, 0.85], [0.79, 0.8, 0.9], [0.7, 0.8, 0.9]])
     problem = replace(scripted, config=replace(scripted.config, returned=returned))
-    run_loop(problem, Observer())
+    accuracy = run_loop(problem, Observer())
     assert problem.space.parameters[0][0, 0] == weight
+    assert accuracy.tolist() == script.accuracies[int(weight) - 1].tolist()
 
 
 def test_the_start_is_returned_where_nothing_is_better(scripted, monkeypatch):
@@ -120,14 +132,18 @@ def test_the_start_is_returned_where_nothing_is_better(scripted, monkeypatch):
 def test_patience(scripted, monkeypatch):
     Script(monkeypatch, [[0.75, 0.8, 0.9]] * 4)
     problem = replace(scripted, config=replace(scripted.config, patience=2))
-    assert len(run_loop(problem, Observer())) == 3
+    observer = Counting()
+    run_loop(problem, observer)
+    assert len(observer.records) == 3
 
 
 def test_a_cap_a_redraw_and_the_box(trained, digits_parts, quick):
     config = replace(quick, iterations=2, redraw_hessian=True, bound="box", control="gamma", sensitivity_cap=20)
     problem, _ = prepare(trained, digits_parts.hessian, digits_parts.sensitivity, config)
     assert problem.sensitivity_data.counts.tolist() == [20] * 10
-    records = run_loop(problem, Observer())
+    observer = Counting()
+    run_loop(problem, observer)
+    records = observer.records
     assert records[0].eigenvalues != records[1].eigenvalues
     first = records[0]
     limit = first.alpha_max * np.sqrt(min(first.eigenvalues) / np.array(first.eigenvalues))

@@ -1,6 +1,6 @@
 """From options to objects: configuration, device, model, data."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hessian_surgery.classifier import Classifier, as_classifier
-from hessian_surgery.data.parquet import Preprocessing
+from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.models.build import build_model
@@ -18,11 +18,12 @@ from hessian_surgery.surgery.config import SurgeryConfig
 
 @dataclass(frozen=True)
 class Opened:
-    """A model with its weights in place, its data, and the file that the weights came from."""
+    """A model with its weights in place, its data, the file that the weights came from, and the options for them."""
 
     model: nn.Module
     parts: Parts
     checkpoint: Checkpoint | None
+    given: dict[str, Any]
 
     @property
     def classifier(self) -> Classifier:
@@ -30,25 +31,41 @@ class Opened:
         return as_classifier(self.model)
 
 
-def open_inputs(
-    model: str,
-    checkpoint_file: Path | None,
-    data: str,
-    seed: int,
-    device: torch.device,
-    image_size: int | None,
-    mean: str | None,
-    std: str | None,
-) -> Opened:
+@dataclass(frozen=True)
+class InputOptions:
+    """The options that say what to operate on, as they were given."""
+
+    model: str
+    checkpoint: Path | None
+    data: str | None
+    hessian_data: str | None
+    sensitivity_data: str | None
+    heldout_data: str | None
+    device: str | None
+    image_size: int | None
+    mean: str | None
+    std: str | None
+
+
+def open_inputs(options: InputOptions, seed: int) -> Opened:
     """Read the checkpoint and the data, build the model, load it and place it."""
-    checkpoint = read_checkpoint(checkpoint_file) if checkpoint_file else None
-    parts = open_data(data, seed, _preprocessing(checkpoint, image_size, mean, std))
-    module = build_model(model, len(parts.sensitivity.classes))
+    device = choose_device(options.device)
+    checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
+    parts = open_data(
+        options.data,
+        seed,
+        _preprocessing(checkpoint, options),
+        hessian=options.hessian_data,
+        sensitivity=options.sensitivity_data,
+        heldout=options.heldout_data,
+    )
+    module = build_model(options.model, _outputs(checkpoint, len(parts.sensitivity.classes)))
     if checkpoint is not None:
         load_weights(module, checkpoint)
-    elif ":" not in model:
-        raise InputError(f"checkpoint: --model {model} has no weights of its own; give --checkpoint FILE")
-    return Opened(module.to(device), parts, checkpoint)
+    elif ":" not in options.model:
+        raise InputError(f"checkpoint: --model {options.model} has no weights of its own; give --checkpoint FILE")
+    given = {name: str(value) for name, value in asdict(options).items() if value is not None}
+    return Opened(module.to(device), parts, checkpoint, given)
 
 
 def choose_config(preset: str, seed: int, **options: Any) -> SurgeryConfig:
@@ -56,7 +73,7 @@ def choose_config(preset: str, seed: int, **options: Any) -> SurgeryConfig:
     given = {name: value for name, value in options.items() if value is not None}
     if "exponent" in given and given["exponent"] != "auto":
         given["exponent"] = _number("exponent", given["exponent"])
-    return replace(_preset(preset), seed=seed, **given)
+    return replace(_preset(preset, given.get("control")), seed=seed, **given)
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -69,32 +86,39 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
-def new_folder(folder: Path) -> Path:
-    """The folder, if no run has been written there."""
-    if (folder / "result.json").exists() or (folder / "history.jsonl").exists():
-        raise InputError(f"out: {folder} holds another run; give another folder, or move that one away")
-    return folder
+def check_folder(folder: Path, resume: bool) -> None:
+    """Refuse a folder that holds another run, finished or not."""
+    if (folder / "result.json").exists():
+        raise InputError(f"out: {folder} holds a finished run; give another folder, or move that one away")
+    if (folder / "history.jsonl").exists() and not resume:
+        raise InputError(f"out: {folder} holds an unfinished run; give --resume to go on with it, or another folder")
 
 
-def _preset(text: str) -> SurgeryConfig:
+def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:
+    """How many outputs a built-in model gets: as many as the checkpoint's head has, or the data's classes."""
+    bias = checkpoint.weights.get("fc.bias") if checkpoint else None
+    return classes if bias is None else len(bias)
+
+
+def _preset(text: str, control: str | None) -> SurgeryConfig:
     name, _, variant = text.partition(":")
     if text == "default":
         return SurgeryConfig()
     if name != "paper":
         raise InputError(f"preset: got {text!r}; give default, paper, paper:cifar100, paper:isic, paper:isic/focal, …")
     dataset, _, start = variant.partition("/")
-    return SurgeryConfig.paper(dataset or "cifar10", start or "ce")  # type: ignore[arg-type]
+    return SurgeryConfig.paper(dataset or "cifar10", start or "ce", control or "adam")  # type: ignore[arg-type]
 
 
-def _preprocessing(checkpoint: Checkpoint | None, size: int | None, mean: str | None, std: str | None) -> Preprocessing:
+def _preprocessing(checkpoint: Checkpoint | None, options: InputOptions) -> Preprocessing:
     known = checkpoint.normalization() if checkpoint else None
-    chosen = Preprocessing(size=size)
+    chosen = Preprocessing(size=options.image_size)
     if known is not None:
         chosen = replace(chosen, mean=tuple(known[0]), std=tuple(known[1]))
-    if mean is not None:
-        chosen = replace(chosen, mean=_numbers("mean", mean))
-    if std is not None:
-        chosen = replace(chosen, std=_numbers("std", std))
+    if options.mean is not None:
+        chosen = replace(chosen, mean=_numbers("mean", options.mean))
+    if options.std is not None:
+        chosen = replace(chosen, std=_numbers("std", options.std))
     return chosen
 
 

@@ -12,7 +12,7 @@ STAGES = {"lanczos": (0.0, 0.3), "sensitivity": (0.3, 0.65), "measure": (0.95, 0
 
 
 class TerminalObserver(Observer):
-    """A bar with the stage and the time left, and a line per iteration; quiet where stderr is no terminal."""
+    """A bar with the stage and the time left, where stderr is a terminal, and a line per iteration."""
 
     def __init__(self, console: Console, iterations: int) -> None:
         self._console = console

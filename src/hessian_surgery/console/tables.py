@@ -1,52 +1,77 @@
 """Results as a person reads them: per-class tables, the verdict, a diagnosis, a cost."""
 
+from typing import Any
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hessian_surgery.report.markdown import SUMMARY, main_flows, most_changed
 from hessian_surgery.surgery.cost import Cost
 from hessian_surgery.surgery.diagnosis import Diagnosis
-from hessian_surgery.surgery.outcome import Outcome
+from hessian_surgery.surgery.outcome import Findings
 
 COLOURS = {"better": "green", "worse": "red", "no detectable change": "yellow"}
-MANY_CLASSES = 24
 
 
-def print_outcome(console: Console, outcome: Outcome) -> None:
+def print_findings(console: Console, findings: Findings) -> None:
     """The held-out images, class by class, then all together, then the verdict."""
-    before, after, tests = outcome.heldout.before, outcome.heldout.after, outcome.tests
-    table = Table(title=f"{sum(before.count)} held-out images", title_justify="left")
+    images, tests = findings.heldout, findings.tests
+    before, after = images.metrics()
+    table = Table(title=f"{len(images.labels)} held-out images", title_justify="left")
     for heading in ("class", "images", "before %", "after %", "change pp", "p (Holm)"):
         table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=heading != "class")
-    shown, left_out = _most_changed(before.per_class, after.per_class)
+    shown, left_out = most_changed(before.per_class, after.per_class)
     for j in shown:
         low, high = (100 * end for end in after.interval[j])
+        test = tests.per_class[j]
         table.add_row(
-            escape(outcome.classes[j]),
+            escape(images.classes[j]),
             str(before.count[j]),
             f"{100 * before.per_class[j]:.1f}",
             f"{100 * after.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]",
             _signed(100 * (after.per_class[j] - before.per_class[j])),
-            f"{tests.per_class[j].p_holm:.2g}",
+            f"{test.p_holm:.2g}" if test.claim else "[dim]too few[/]",
         )
     console.print(table)
     if left_out:
         console.print(f"[dim]… and {left_out} classes that changed less[/]")
+    console.print(_summary(findings))
+    for flow in main_flows(tests):
+        console.print(f"[dim]{escape(str(flow))}[/]", highlight=False)
+    _print_warnings(console, findings.warnings)
+    colour = COLOURS[findings.verdict.outcome]
+    console.print(f"[bold {colour}]{escape(findings.verdict.sentence)}[/]", highlight=False)
+
+
+def _summary(findings: Findings) -> Table:
+    before, after = findings.heldout.metrics()
+    tests = findings.tests
     summary = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("", "before", "after", "change \\[95 % interval]"):
         summary.add_column(heading, justify="left")
-    for name, label in (
-        ("sigma", "σ"),
-        ("worst", "worst class"),
-        ("balanced_accuracy", "balanced"),
-        ("accuracy", "accuracy"),
-    ):
+    for name, label in SUMMARY.items():
         values = (f"{100 * getattr(metrics, name):.1f} %" for metrics in (before, after))
         summary.add_row(label, *values, escape(str(getattr(tests, name))))
-    console.print(summary)
-    _print_warnings(console, outcome.warnings)
-    colour = COLOURS[outcome.verdict.outcome]
-    console.print(f"[bold {colour}]{escape(outcome.verdict.sentence)}[/]", highlight=False)
+    pairs = {"σ less sampling noise": tests.sigma_corrected, "calibration error": tests.calibration_error}
+    for label, pair in pairs.items():
+        summary.add_row(label, *(f"{100 * value:.1f} %" for value in pair), f"{100 * (pair[1] - pair[0]):+.1f} pp")
+    nll = [float(a.nll.double().mean()) for a in (findings.heldout.before, findings.heldout.after)]
+    low, high = tests.nll.interval
+    summary.add_row(
+        "loss (nats)", *(f"{x:.3f}" for x in nll), f"{tests.nll.difference:+.3f} \\[{low:+.3f}, {high:+.3f}]"
+    )
+    summary.add_row("predictions changed", "", f"{100 * tests.churn:.1f} %")
+    return summary
+
+
+def describe_choices(choices: dict[str, Any]) -> str:
+    """One line on what was settled: K, p and which classes were protected."""
+    protected = ", ".join(choices["protected"]) or "none"
+    return (
+        f"{choices['spikes']} spikes, p = {choices['exponent']:g}, protected classes "
+        f"(above {100 * choices['strong_above']:.1f} %): {escape(protected)}"
+    )
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
@@ -94,12 +119,6 @@ def print_cost(console: Console, cost: Cost) -> None:
     for label, value in rows.items():
         table.add_row(label, value)
     console.print(table)
-
-
-def _most_changed(before: list[float], after: list[float]) -> tuple[list[int], int]:
-    """The classes to show: all, or the most changed of many; weakest first."""
-    classes = sorted(range(len(before)), key=lambda j: -abs(after[j] - before[j]))[:MANY_CLASSES]
-    return sorted(classes, key=lambda j: before[j]), len(before) - len(classes)
 
 
 def _print_warnings(console: Console, warnings: tuple[str, ...]) -> None:

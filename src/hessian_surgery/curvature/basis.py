@@ -12,8 +12,9 @@ class Basis:
     Projections are matrix-vector products: a loop over single vectors costs more than the Hessian product itself.
     """
 
-    def __init__(self, dimension: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, dimension: int, dtype: torch.dtype, device: torch.device, expected: int = BLOCK_ROWS) -> None:
         self.dimension = dimension
+        self._rows = min(BLOCK_ROWS, expected)
         self.dtype = dtype
         self.device = device
         self._blocks: list[Tensor] = []
@@ -24,10 +25,9 @@ class Basis:
 
     def append(self, vector: Tensor) -> None:
         """Store a vector (p,)."""
-        row = self._count % BLOCK_ROWS
+        row = self._count % self._rows
         if row == 0:
-            rows = min(BLOCK_ROWS, self.dimension)
-            self._blocks.append(torch.empty(rows, self.dimension, dtype=self.dtype, device=self.device))
+            self._blocks.append(torch.empty(self._rows, self.dimension, dtype=self.dtype, device=self.device))
         self._blocks[-1][row] = vector
         self._count += 1
 
@@ -49,5 +49,5 @@ class Basis:
         return result
 
     def _used(self) -> list[Tensor]:
-        filled = self._count - BLOCK_ROWS * (len(self._blocks) - 1)
+        filled = self._count - self._rows * (len(self._blocks) - 1)
         return [*self._blocks[:-1], self._blocks[-1][:filled]] if self._blocks else []

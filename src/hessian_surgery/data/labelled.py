@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, default_collate
 
 from hessian_surgery import batches
 from hessian_surgery.batches import Inputs
@@ -65,7 +65,10 @@ class LabelledSet:
     def resident(self, device: torch.device | str = "cpu") -> "LabelledSet":
         """The same samples, read once and held on `device`."""
         parts = [batches.move(self.fetch(chunk), torch.device(device)) for chunk in self._chunks(CHUNK)]
-        held = batches.join(parts)
+        try:
+            held = batches.join(parts)
+        except RuntimeError as error:
+            raise InputError("data: samples differ in shape; give --image-size, or pad them to one shape") from error
         return replace(self, fetch=lambda chosen: batches.take(held, chosen))
 
     def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
@@ -94,7 +97,8 @@ def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet
     if isinstance(data, DataLoader):
         return _from_dataset(data.dataset, data.collate_fn, classes)
     if isinstance(data, tuple) and len(data) == 2:
-        return _from_tensors(data[0], torch.as_tensor(data[1]), classes)
+        inputs = torch.as_tensor(data[0]) if hasattr(data[0], "__array__") else data[0]
+        return _from_tensors(inputs, torch.as_tensor(data[1]), classes)
     if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and not isinstance(data, (str, bytes))):
         return _from_dataset(data, default_collate, classes)
     raise InputError(
@@ -123,7 +127,7 @@ def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], classes: Se
     def read(positions: Tensor) -> tuple[Inputs, Tensor]:
         return _separate(collate([dataset[i] for i in positions.tolist()]))
 
-    targets = getattr(dataset, "targets", None)
+    targets = _known_targets(dataset)
     if targets is None:
         chunks = torch.arange(len(dataset)).split(CHUNK)
         targets = torch.cat([read(chunk)[1].reshape(-1) for chunk in chunks]) if len(dataset) else []
@@ -131,6 +135,16 @@ def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], classes: Se
     if classes is None:
         classes = getattr(dataset, "classes", None)
     return LabelledSet(lambda p: read(p)[0], labels, _names(labels, classes), torch.arange(len(labels)))
+
+
+def _known_targets(dataset: Any) -> Any:
+    """Labels that can be had without reading a sample, as torchvision's data sets offer them; None where not."""
+    if isinstance(dataset, Subset):
+        inner = _known_targets(dataset.dataset)
+        return None if inner is None else torch.as_tensor(inner)[torch.as_tensor(dataset.indices)]
+    targets = getattr(dataset, "targets", None)
+    usable = targets is not None and len(targets) == len(dataset) and getattr(dataset, "target_transform", None) is None
+    return targets if usable else None
 
 
 def _separate(batch: Any) -> tuple[Inputs, Tensor]:

@@ -1,8 +1,6 @@
 """Hugging Face's parquet layout: a column of encoded images, a column of labels, class names in the schema."""
 
-import io
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,50 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """How an image becomes an input: RGB, resized to a square where asked, pixels/255, normalised per channel.
-
-    Attributes:
-        mean: subtracted, per channel.
-        std: divided by, per channel.
-        size: side in pixels; None keeps the images' own size, which must then be one.
-    """
-
-    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
-    std: tuple[float, ...] = (1.0, 1.0, 1.0)
-    size: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) != 3 or (name == "std" and min(values) <= 0):
-                raise InputError(f"{name}: got {values}; three numbers are needed" + ", above 0" * (name == "std"))
-
-    def decode(self, encoded: bytes, which: str) -> Tensor:
-        """Encoded image → (3, h, w) uint8."""
-        try:
-            image = Image.open(io.BytesIO(encoded)).convert("RGB")
-        except (UnidentifiedImageError, OSError) as error:
-            raise InputError(f"data: {which} cannot be read as an image: {error}") from error
-        if self.size is not None and image.size != (self.size, self.size):
-            image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
-
-    def batch(self, encoded: list[bytes], names: list[str]) -> Tensor:
-        """Encoded images → inputs (n, 3, h, w) float32."""
-        decoded = [self.decode(content, name) for content, name in zip(encoded, names, strict=True)]
-        sizes = {tuple(image.shape[1:]) for image in decoded}
-        if len(sizes) > 1:
-            raise InputError(f"data: images differ in size, such as {sorted(sizes)[:2]}; give --image-size")
-        pixels = torch.stack(decoded).float() / 255
-        return (pixels - torch.tensor(self.mean)[:, None, None]) / torch.tensor(self.std)[:, None, None]
 
 
 def parquet_files(folder: Path, split: str) -> list[Path]:
@@ -70,19 +29,20 @@ def read_parquet(files: list[Path], preprocessing: Preprocessing) -> LabelledSet
         preprocessing: how an image becomes an input.
     """
     try:
-        table = pa.concat_tables([pq.read_table(path) for path in files])
+        image_column, label_column, classes = _columns(pq.read_schema(files[0]), files[0])
+        table = pa.concat_tables([pq.read_table(path, columns=[image_column, label_column]) for path in files])
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"data: {files[0].parent} cannot be read as parquet: {error}") from error
-    image_column, label_column, classes = _columns(table.schema, files[0])
     labels = torch.from_numpy(table[label_column].to_numpy().astype(np.int64))
     if len(labels) == 0:
         raise InputError(f"data: {files[0]} is empty")
-    images = table[image_column].combine_chunks()
-    encoded = images.field("bytes") if pa.types.is_struct(images.type) else images
+    images = table[image_column]
+    nested = pa.types.is_struct(images.type)
 
     def fetch(positions: Tensor) -> Tensor:
         chosen = positions.tolist()
-        contents = [encoded[i].as_py() for i in chosen]
+        values = [images[i].as_py() for i in chosen]
+        contents = [value["bytes"] if nested else value for value in values]
         return preprocessing.batch(contents, [f"image {i} of {files[0].name}" for i in chosen])
 
     names = classes or tuple(str(i) for i in range(int(labels.max()) + 1))

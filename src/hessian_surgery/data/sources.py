@@ -1,14 +1,21 @@
-"""Data from what the command line says: `digits`, `parquet:DIR` or `package.module:factory`."""
+"""Data from what the command line says: `digits`, `parquet:DIR`, `imagefolder:DIR`, `package.module:factory`, …"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hessian_surgery.data.cifar import read_cifar
 from hessian_surgery.data.digits import digits
+from hessian_surgery.data.imagefolder import read_imagefolder
+from hessian_surgery.data.images import Preprocessing
+from hessian_surgery.data.isic import read_isic
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
-from hessian_surgery.data.parquet import Preprocessing, parquet_files, read_parquet
+from hessian_surgery.data.parquet import parquet_files, read_parquet
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
 from hessian_surgery.importing import import_object
+
+SPECS = "digits, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
+TEST_NAMES = ("test", "validation", "val", "valid")
 
 
 @dataclass(frozen=True)
@@ -17,8 +24,8 @@ class Parts:
 
     Attributes:
         hessian: what Hessian batches are drawn from: training images.
-        sensitivity: half of the test images, which every decision is made on.
-        heldout: the other half, which only the report sees.
+        sensitivity: images that every decision is made on.
+        heldout: images that only the report sees.
     """
 
     hessian: LabelledSet
@@ -26,41 +33,119 @@ class Parts:
     heldout: LabelledSet
 
 
-def open_data(spec: str, seed: int = 0, preprocessing: Preprocessing = Preprocessing()) -> Parts:
-    """The parts of the data that `spec` names.
+@dataclass(frozen=True)
+class Source:
+    """What a spec names: one set, or a train and a test part."""
+
+    train: LabelledSet | None
+    test: LabelledSet | None
+    single: LabelledSet | None = None
+
+    def part(self, split: str, option: str) -> LabelledSet:
+        """The set itself, or its `split` where it has several."""
+        found = self.single or (self.train if split == "train" else self.test)
+        if found is None:
+            raise InputError(f"{option}: it holds no {split} part")
+        return found
+
+
+def open_data(
+    spec: str | None,
+    seed: int = 0,
+    preprocessing: Preprocessing = Preprocessing(),
+    *,
+    hessian: str | None = None,
+    sensitivity: str | None = None,
+    heldout: str | None = None,
+) -> Parts:
+    """The three parts of the data.
 
     Args:
-        spec: `digits`; `parquet:DIR`, a folder with `train` and `test` (or `validation`); or
-            `package.module:factory`, which returns a pair (train, test) of anything `as_labelled` takes.
-        seed: fixes the halves, and the digits task.
+        spec: gives all parts: Hessian batches from its train part, the halves of its test part for the other two.
+        seed: fixes the halves, the digits task and ISIC's split.
         preprocessing: how images become inputs.
+        hessian: overrides that part: the train part of this spec, or all of it where it is one set.
+        sensitivity: likewise, with the test part; the held-out part is then the whole test part of `spec`.
+        heldout: likewise; the sensitivity part is then the whole test part of `spec`.
     """
-    train, test = _train_and_test(spec, preprocessing, seed)
-    if len(train.classes) != len(test.classes):
-        raise InputError(f"data: train has {len(train.classes)} classes and test has {len(test.classes)}")
-    sensitivity, heldout = stratified_split(test, (0.5, 0.5), seed)
-    return Parts(train, sensitivity, heldout)
+
+    def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
+        return open_source(part_spec, seed, preprocessing).part(split, option) if part_spec else None
+
+    whole = open_source(spec, seed, preprocessing) if spec else Source(None, None)
+    train = opened(hessian, "train", "hessian-data") or whole.train
+    decide, report = opened(sensitivity, "test", "sensitivity-data"), opened(heldout, "test", "heldout-data")
+    if whole.test is not None:
+        if decide is None and report is None:
+            decide, report = stratified_split(whole.test, (0.5, 0.5), seed)
+        decide, report = decide or whole.test, report or whole.test
+    if train is None or decide is None or report is None:
+        lacking = (
+            "train and test parts" if spec else "a --data source, or --hessian-, --sensitivity- and --heldout-data"
+        )
+        raise InputError(f"data: got {spec!r}, where {lacking} are needed")
+    return Parts(*_same_classes(train, decide, report))
 
 
-def _train_and_test(spec: str, preprocessing: Preprocessing, seed: int) -> tuple[LabelledSet, LabelledSet]:
+def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
+    """What one spec names."""
+    kind, _, place = spec.partition(":")
+    folder = Path(place)
     if spec == "digits":
         task = digits(seed)
-        return task.train, task.test
-    kind, _, place = spec.partition(":")
+        return Source(task.train, task.test)
+    if kind in ("parquet", "imagefolder", "cifar10", "cifar100", "isic") and not folder.exists():
+        raise InputError(f"data: {place or 'the folder'} does not exist; {kind}:DIR names a folder")
     if kind == "parquet":
-        return _parquet_pair(Path(place), preprocessing)
+        return _parquet(folder, preprocessing)
+    if kind == "imagefolder":
+        return _imagefolder(folder, preprocessing)
+    if kind in ("cifar10", "cifar100"):
+        return Source(*(read_cifar(folder, kind, split, preprocessing) for split in ("train", "test")))
+    if kind == "isic":
+        return Source(*read_isic(folder, preprocessing, seed))
     if place:
-        pair = import_object(spec, "data")()
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise InputError(f"data: {spec} gave {type(pair).__name__}; it must return a pair (train, test)")
-        return as_labelled(pair[0]), as_labelled(pair[1])
-    raise InputError(f"data: got {spec!r}; give digits, parquet:DIR, or package.module:factory for your own")
+        found = import_object(spec, "data")()
+        if isinstance(found, tuple) and len(found) == 2 and not hasattr(found[1], "ndim"):
+            return Source(as_labelled(found[0]), as_labelled(found[1]))
+        return Source(None, None, as_labelled(found))
+    raise InputError(f"data: got {spec!r}; give {SPECS}")
 
 
-def _parquet_pair(folder: Path, preprocessing: Preprocessing) -> tuple[LabelledSet, LabelledSet]:
-    train = parquet_files(folder, "train")
-    test = parquet_files(folder, "test") or parquet_files(folder, "validation")
-    if not train or not test:
-        found = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else "no such folder"
-        raise InputError(f"data: {folder} must hold train and test parquet files; found {found}")
-    return read_parquet(train, preprocessing), read_parquet(test, preprocessing)
+def _parquet(place: Path, preprocessing: Preprocessing) -> Source:
+    if place.is_file():
+        return Source(None, None, read_parquet([place], preprocessing))
+
+    def split(*names: str) -> LabelledSet | None:
+        files = next((found for name in names if (found := parquet_files(place, name))), None)
+        return read_parquet(files, preprocessing) if files else None
+
+    return _found(Source(split("train"), split(*TEST_NAMES)), place, "train and test parquet files")
+
+
+def _imagefolder(place: Path, preprocessing: Preprocessing) -> Source:
+    def split(*names: str) -> LabelledSet | None:
+        folder = next((place / name for name in names if (place / name).is_dir()), None)
+        return read_imagefolder(folder, preprocessing) if folder else None
+
+    source = Source(split("train"), split(*TEST_NAMES))
+    if source.train is None and source.test is None:
+        return Source(None, None, read_imagefolder(place, preprocessing))
+    return source
+
+
+def _found(source: Source, place: Path, needed: str) -> Source:
+    if source.train is None and source.test is None:
+        names = sorted(path.name for path in place.glob("*"))
+        raise InputError(f"data: {place} must hold {needed}; found {names[:5]}")
+    return source
+
+
+def _same_classes(*parts: LabelledSet) -> list[LabelledSet]:
+    """The parts with one list of class names: the longest, of which the others must be the beginning."""
+    names = max((part.classes for part in parts), key=len)
+    for part in parts:
+        if part.classes != names[: len(part.classes)]:
+            differing = next(pair for pair in zip(part.classes, names, strict=False) if pair[0] != pair[1])
+            raise InputError(f"data: its parts have different classes, such as {differing[0]!r} and {differing[1]!r}")
+    return [replace(part, classes=names) for part in parts]

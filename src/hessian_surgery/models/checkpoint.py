@@ -1,8 +1,8 @@
 """Checkpoints: safetensors, or torch files read with weights_only. Nothing that a user hands us is unpickled."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from hessian_surgery.errors import InputError
+from hessian_surgery.tensorfile import file_sha256, read_header
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,14 @@ class Checkpoint:
         weights: name → tensor, in the file's dtypes.
         metadata: what the file says about itself (safetensors only).
         sha256: hash of the file.
+        header: the file's header as it stands there (safetensors only).
     """
 
     path: Path
     weights: dict[str, Tensor]
     metadata: dict[str, str]
     sha256: str
+    header: str = ""
 
     @property
     def dtypes(self) -> dict[str, torch.dtype]:
@@ -47,12 +50,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if not path.is_file():
         raise InputError(f"checkpoint: {path} is not a file")
     try:
-        weights, metadata = _read_safetensors(path) if path.suffix == ".safetensors" else (_read_torch(path), {})
+        if path.suffix == ".safetensors":
+            weights, metadata = _read_safetensors(path)
+            return Checkpoint(path, weights, metadata, file_sha256(path), read_header(path))
+        state = find_state(read_torch(path), path)
     except (SafetensorError, OSError, EOFError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"checkpoint: {path} cannot be read, it may be truncated: {reason}") from error
-    with path.open("rb") as file:
-        return Checkpoint(path, weights, metadata, hashlib.file_digest(file, "sha256").hexdigest())
+    weights = {name.removeprefix("module."): tensor for name, tensor in state.items()}
+    return Checkpoint(path, weights, {}, file_sha256(path))
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -61,27 +67,32 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return weights, file.metadata() or {}
 
 
-def _read_torch(path: Path) -> dict[str, Tensor]:
-    from pickle import UnpicklingError
-
+def read_torch(path: Path) -> Any:
+    """The content of a torch file that holds nothing but tensors and plain containers."""
     try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise InputError(
             f"checkpoint: {path} holds more than weights, and loading it could run code: refused; "
             "save the model's state_dict() instead"
         ) from error
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
-        content = content["state_dict"]
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+
+
+def find_state(content: Any, path: Path) -> dict[str, Tensor]:
+    """The state dict in a torch file's content: the content itself, or its `state_dict` or `model`."""
+    for key in ("state_dict", "model"):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise InputError(f"checkpoint: {path} holds no state_dict of tensors")
-    return {name.removeprefix("module."): tensor for name, tensor in content.items()}
+    return content
 
 
 def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
     """Put a checkpoint's weights into a module, in the module's dtypes; names and shapes must match."""
     wanted = module.state_dict()
-    missing = [name for name in wanted if name not in checkpoint.weights]
+    present = {wanted[name].data_ptr() for name in checkpoint.weights if name in wanted and wanted[name].numel()}
+    missing = [n for n, t in wanted.items() if n not in checkpoint.weights and t.data_ptr() not in present]
     unknown = [name for name in checkpoint.weights if name not in wanted]
     if missing or unknown:
         which = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model lacks"
@@ -92,6 +103,12 @@ def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
             raise InputError(
                 f"checkpoint: {name!r} has shape {tuple(tensor.shape)}, the model's is {tuple(wanted[name].shape)}"
             )
+        if torch.promote_types(tensor.dtype, wanted[name].dtype) != wanted[name].dtype:
+            raise InputError(
+                f"checkpoint: {name!r} is {tensor.dtype}, more than the model's {wanted[name].dtype} can hold; "
+                "build the model in the file's dtype"
+            )
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise InputError(f"checkpoint: {name!r} holds NaN or infinite values")
-    module.load_state_dict(checkpoint.weights)
+    # Tied weights may be stored under one of their names.
+    module.load_state_dict(checkpoint.weights, strict=False)

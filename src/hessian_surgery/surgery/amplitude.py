@@ -6,8 +6,7 @@ from typing import Literal, TypeAlias
 
 Control: TypeAlias = Literal["adam", "gamma"]
 
-# α² λ₁ of a first step. The paper's 0.02 comes to 0.08–0.13 on our ResNet-50 and 0.22 on theirs (section 6.1); at 0.22
-# the second step of our ResNet-50 was rolled back, and Adam's control takes long to recover from that.
+# α² λ₁ of a first step: the paper's 0.02 comes to 0.08–0.13 on our ResNet-50 and to 0.22 on theirs (section 6.1).
 FIRST_COST = 0.1
 
 

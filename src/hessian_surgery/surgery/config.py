@@ -81,7 +81,9 @@ class SurgeryConfig:
     def __post_init__(self) -> None:
         _check_at_least_one(self)
         _check_choices(self)
-        _require(self.exponent == "auto" or self.exponent >= 0, "exponent", self.exponent, "p ≥ 0 or 'auto'")
+        number = self.exponent if isinstance(self.exponent, (int, float)) else -1
+        _require(self.exponent == "auto" or number >= 0, "exponent", self.exponent, "p ≥ 0 or 'auto'")
+        _require(self.seed >= 0, "seed", self.seed, "0 or more")
         _require(self.amplitude is None or self.amplitude > 0, "amplitude", self.amplitude, "a positive number")
         _require(0 < self.tolerance < 1, "tolerance", self.tolerance, "a number between 0 and 1")
         for name in ("allowed_drop", "rollback_sigma", "rollback_drop"):

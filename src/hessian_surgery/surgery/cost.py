@@ -48,7 +48,7 @@ class Cost:
 
     @property
     def total_bytes(self) -> int:
-        """All of it at once, which is the peak."""
+        """All of it at once: about the peak, beside the model and the held-out images."""
         return self.basis_bytes + self.snapshot_bytes + self.graph_bytes + self.data_bytes
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,7 +65,8 @@ def estimate_cost(
     steps = min(config.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
     passes = config.iterations * (2 * spikes + 1) + 2
     vector = space.dimension * torch.finfo(space.dtype).bits // 8
-    rows = -(-steps // BLOCK_ROWS) * BLOCK_ROWS + spikes
+    block = min(BLOCK_ROWS, steps)
+    rows = -(-steps // block) * block + spikes
     graph_images = min(config.micro_batch or config.hessian_samples, len(hessian_data))
     count = len(sensitivity_data)
     if config.sensitivity_cap is not None:

@@ -95,7 +95,8 @@ def diagnose(
     problem, before = prepare(model, hessian_data, sensitivity_data, config or SurgeryConfig())
     data, config = problem.sensitivity_data, problem.config
     spectrum = find_spikes(problem, 1, observer)
-    epsilon = epsilon or config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
+    if epsilon is None:
+        epsilon = config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
     matrix = sensitivity(
         problem.classifier,
         spectrum,
@@ -105,10 +106,10 @@ def diagnose(
         progress=lambda done, total: observer.stage("sensitivity", done, total),
     )
     structure = analyse(matrix, data.classes)
-    metrics = measure(before, data.labels, len(data.classes))
+    metrics = measure(before.predicted, data.labels, len(data.classes))
     count = np.array(metrics.count, dtype=np.float64)
     warnings = [
-        convergence_warning(spectrum.residuals, spectrum.tolerance),
+        convergence_warning([spectrum.residuals.tolist()], spectrum.tolerance),
         rare_class_warning(data, "sensitivity"),
     ]
     return Diagnosis(
@@ -122,7 +123,7 @@ def diagnose(
         error_ratio=error_ratio(problem.base, count),
         exponent=recommended_exponent(problem.base, count, config.target),
         advice=advise(metrics, structure),
-        warnings=tuple(warning for warning in warnings if warning),
+        warnings=problem.notes + tuple(warning for warning in warnings if warning),
     )
 
 
@@ -154,4 +155,6 @@ def advise(metrics: Metrics, structure: SensitivityStructure) -> str:
         return f"Not worth operating: {spread}, and sampling alone would give about {100 * noise:.1f} pp."
     if structure.effective_rank < 2:
         return f"Doubtful: {spread}, but the classes move along one axis only ({rank}); expect a small gain."
-    return f"Worth operating: {spread}, {100 * noise:.1f} pp of it from sampling; several axes to move along ({rank})."
+    return (
+        f"Worth operating: {spread}, where sampling alone gives {100 * noise:.1f}; several axes to move along ({rank})."
+    )

@@ -1,7 +1,7 @@
 """The loop (Algorithm 2): spikes, sensitivity, plan, step; accept or roll back; adapt the amplitude; again."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from hessian_surgery.metrics import Array, sigma
 from hessian_surgery.parameters import ParameterSpace, Snapshot
 from hessian_surgery.surgery.amplitude import Controller, Signal, curvature_amplitude, start_control
 from hessian_surgery.surgery.config import SurgeryConfig
-from hessian_surgery.surgery.planning import Plan, Target, plan, recommended_exponent, strong_floor
+from hessian_surgery.surgery.planning import Plan, Target, plan, recommended_exponent, strong_floor, strong_threshold
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
 
 
@@ -41,10 +41,11 @@ class Problem:
     Attributes:
         classifier: the model; its weights are the present iterate.
         space: the weights that may move.
-        hessian_data: what Hessian batches are drawn from.
+        hessian_data: the Hessian batch, or what one is drawn from at each iteration.
         sensitivity_data: the images that S and every decision are measured on.
         config: the choices.
         base: class accuracies (C,) of the starting model on the sensitivity data.
+        notes: what should be said about model and data.
     """
 
     classifier: Classifier
@@ -53,6 +54,7 @@ class Problem:
     sensitivity_data: LabelledSet
     config: SurgeryConfig
     base: Array
+    notes: tuple[str, ...] = ()
 
     @property
     def exponent(self) -> float:
@@ -66,6 +68,24 @@ class Problem:
     def spikes(self) -> int:
         """K: from the config, or C − 1."""
         return self.config.spikes or max(1, len(self.sensitivity_data.classes) - 1)
+
+    @property
+    def strong_above(self) -> float:
+        """Above which accuracy of the starting model a class is protected."""
+        given = self.config.strong_above
+        return strong_threshold(self.base) if given is None else given
+
+    def choices(self) -> dict[str, Any]:
+        """What the config left open, as it was settled."""
+        strong = self.base > self.strong_above
+        return {
+            "spikes": self.spikes,
+            "exponent": self.exponent,
+            "strong_above": self.strong_above,
+            "protected": [
+                name for name, is_strong in zip(self.sensitivity_data.classes, strong, strict=True) if is_strong
+            ],
+        }
 
     def overall(self, per_class: Array) -> float:
         """Accuracy over all sensitivity images from class accuracies (C,)."""
@@ -120,18 +140,34 @@ class State:
     idle: int = 0
 
 
-def run_loop(problem: Problem, observer: Observer) -> list[IterationRecord]:
-    """Iterate until T or until patience runs out; leave the returned iterate's weights in the module."""
+def run_loop(
+    problem: Problem,
+    observer: Observer,
+    state: State | None = None,
+    keep: Callable[[State], None] | None = None,
+) -> Array:
+    """Iterate until T or until patience runs out; leave the returned iterate's weights in the module.
+
+    Args:
+        problem: what is operated on.
+        observer: told about each iteration.
+        state: where to go on from; by default the start.
+        keep: called with the state after each iteration, once the observer knows of it.
+
+    Returns:
+        Class accuracies (C,) of the returned iterate on the sensitivity data.
+    """
     config = problem.config
-    state = State(0, problem.base, None, problem.base, problem.space.snapshot())
-    records = []
+    state = state or State(0, problem.base, None, problem.base, problem.space.snapshot())
     while state.iteration < config.iterations and (config.patience is None or state.idle < config.patience):
         state, record = iterate(problem, state, observer)
-        records.append(record)
         observer.iteration(record)
+        if keep is not None:
+            keep(state)
     if config.returned == "best":
         problem.space.restore(state.best_weights)
-    return records
+        return state.best_accuracy
+    return state.accuracy
 
 
 def iterate(problem: Problem, state: State, observer: Observer) -> tuple[State, IterationRecord]:
@@ -189,8 +225,8 @@ def find_spikes(problem: Problem, iteration: int, observer: Observer) -> Spectru
         config.hessian_samples,
         config.hessian_sampling,
         config.seed,
-        iteration if config.redraw_hessian else 0,
-    )
+        iteration,
+    ).resident(problem.space.device)
     loss = LOSSES[config.loss]
     spectrum = lanczos(
         Hessian(problem.classifier, batch, problem.space, loss, config.micro_batch),
@@ -217,6 +253,9 @@ def make_plan(problem: Problem, accuracy: Array, spectrum: Spectrum, matrix: Arr
         threshold=config.strong_above,
         allowed_drop=config.allowed_drop,
     )
+    values = spectrum.eigenvalues
+    # With fixed steps, as in the paper, every positive Ritz value counts for the box; otherwise only converged ones.
+    counted = values if config.lanczos_steps else values[spectrum.converged]
     return plan(
         matrix,
         accuracy,
@@ -224,7 +263,7 @@ def make_plan(problem: Problem, accuracy: Array, spectrum: Spectrum, matrix: Arr
         problem.exponent,
         floor=floor,
         bound=config.bound,
-        eigenvalues=spectrum.eigenvalues,
+        eigenvalues=np.maximum(values, counted.min(initial=values.max())),
     )
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,15 @@ from torch import Tensor, nn
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError
-from hessian_surgery.evaluation import predict
-from hessian_surgery.evidence import compare, judge
-from hessian_surgery.metrics import measure
+from hessian_surgery.evaluation import Answers, answer
+from hessian_surgery.evidence import Comparison
+from hessian_surgery.metrics import Array, class_accuracy, sigma
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.diagnosis import analyse
-from hessian_surgery.surgery.loop import Observer, Problem, run_loop
-from hessian_surgery.surgery.outcome import Comparison, Outcome
+from hessian_surgery.surgery.loop import IterationRecord, Observer, Problem, run_loop
+from hessian_surgery.surgery.outcome import HistoryWriter, Outcome, find, load_history
 from hessian_surgery.surgery.prepare import convergence_warning, every_class, prepare, rare_class_warning
+from hessian_surgery.surgery.resume import fingerprint, load_state, save_state
 
 
 def operate(
@@ -29,6 +31,8 @@ def operate(
     heldout_data: Data,
     config: SurgeryConfig | None = None,
     stored_as: Mapping[str, torch.dtype] | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
     observer: Observer | None = None,
 ) -> Outcome:
     """Operate on a model in place.
@@ -42,51 +46,49 @@ def operate(
         sensitivity_data: images that S and every decision are measured on.
         heldout_data: images that only the report sees.
         config: the choices; `SurgeryConfig()` by default.
-        stored_as: dtype of each tensor in the file that the model will be saved to, where it is not the module's:
+        stored_as: name and dtype of each tensor in the file that the model will be saved to, by default the module's:
             the patched weights are rounded to it, so that what is measured is what is saved.
+        folder: keep history and state there after each iteration, so that a killed run can go on.
+        resume: go on from the state in `folder`, if there is one.
         observer: told about progress.
     """
     started = time.perf_counter()
-    problem, sensitivity_before = prepare(model, hessian_data, sensitivity_data, config or SurgeryConfig())
+    problem, before = prepare(model, hessian_data, sensitivity_data, config or SurgeryConfig())
     classifier, config = problem.classifier, problem.config
     heldout = every_class(as_labelled(heldout_data), "heldout_data").resident(classifier.device)
     if heldout.classes != problem.sensitivity_data.classes:
         raise InputError("heldout_data: its classes are not those of sensitivity_data")
-    heldout_before = predict(classifier, heldout, config.batch_size)
-    base_weights = stored_state(classifier.module, stored_as or {})
+    heldout_before = answer(classifier, heldout, config.batch_size)
+    base_weights = stored_state(classifier.module, stored_as)
     start = problem.space.snapshot()
     try:
-        records = run_loop(problem, observer or Observer())
+        records, unrounded = _run(problem, Path(folder) if folder else None, resume, observer or Observer())
         problem.space.round_to(stored_as or {})
-        weights = stored_state(classifier.module, stored_as or {})
-        sensitivity = _compare(classifier, problem.sensitivity_data, sensitivity_before, config)
+        sensitivity = _compare(classifier, problem.sensitivity_data, before, config)
         held = _compare(classifier, heldout, heldout_before, config)
+        notes = _warnings(problem, heldout, records, unrounded, sensitivity)
+        return Outcome(
+            config=config,
+            findings=find(sensitivity, held, notes, config.seed),
+            iterations=tuple(records),
+            structure=analyse(np.array(records[0].sensitivity), heldout.classes),
+            choices=problem.choices(),
+            split=_split(problem, heldout),
+            seconds=time.perf_counter() - started,
+            environment=environment(classifier.device),
+            base_weights=base_weights,
+            weights=stored_state(classifier.module, stored_as),
+        )
     except BaseException:
         problem.space.restore(start)
         raise
-    tests = compare(held.predicted_before, held.predicted_after, held.labels, heldout.classes, config.seed)
-    return Outcome(
-        config=config,
-        classes=heldout.classes,
-        iterations=tuple(records),
-        sensitivity=sensitivity,
-        heldout=held,
-        tests=tests,
-        verdict=judge(tests),
-        structure=analyse(np.array(records[0].sensitivity), heldout.classes),
-        warnings=_warnings(problem, heldout, np.array(records[0].residuals)),
-        split=_split(problem, heldout),
-        seconds=time.perf_counter() - started,
-        environment=environment(classifier.device),
-        base_weights=base_weights,
-        weights=weights,
-    )
 
 
-def stored_state(module: nn.Module, stored_as: Mapping[str, torch.dtype]) -> dict[str, Tensor]:
-    """A copy of a module's state on the CPU, in the dtypes that it is stored in."""
+def stored_state(module: nn.Module, stored_as: Mapping[str, torch.dtype] | None) -> dict[str, Tensor]:
+    """A copy of a module's state on the CPU, with the names and in the dtypes that it is stored in."""
     state = module.state_dict()
-    return {name: t.detach().cpu().to(stored_as.get(name, t.dtype), copy=True) for name, t in state.items()}
+    dtypes = stored_as if stored_as is not None else {name: tensor.dtype for name, tensor in state.items()}
+    return {name: state[name].detach().cpu().to(dtype, copy=True) for name, dtype in dtypes.items()}
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -95,25 +97,49 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {"torch": torch.__version__, "device": name, "threads": torch.get_num_threads()}
 
 
-def _compare(classifier: Classifier, data: LabelledSet, before: Tensor, config: SurgeryConfig) -> Comparison:
-    after, classes = predict(classifier, data, config.batch_size), len(data.classes)
-    return Comparison(
-        index=data.index,
-        labels=data.labels,
-        predicted_before=before,
-        predicted_after=after,
-        before=measure(before, data.labels, classes),
-        after=measure(after, data.labels, classes),
+def rounding_warning(base: Array, unrounded: Array, rounded: Array) -> str | None:
+    """What rounding to the stored dtype took of the gain on the sensitivity images, if a tenth or more."""
+    gain, lost = sigma(base) - sigma(unrounded), sigma(rounded) - sigma(unrounded)
+    if gain <= 0 or lost < 0.1 * gain:
+        return None
+    return (
+        f"rounding to the stored dtype took {100 * lost / gain:.0f} % of the gain: σ on the sensitivity images is "
+        f"{100 * sigma(rounded):.2f} pp, {100 * sigma(unrounded):.2f} before rounding"
     )
 
 
-def _warnings(problem: Problem, heldout: LabelledSet, residuals: Any) -> tuple[str, ...]:
+def _run(
+    problem: Problem, folder: Path | None, resume: bool, observer: Observer
+) -> tuple[list[IterationRecord], Array]:
+    """The loop, with its history and state kept in `folder`; records, and accuracies of the returned iterate."""
+    if folder is None:
+        history = HistoryWriter(None, [], observer)
+        accuracy = run_loop(problem, history)
+        return history.records, accuracy
+    identity = fingerprint(problem)
+    state = load_state(folder, problem, identity) if resume else None
+    history = HistoryWriter(folder, load_history(folder, state.iteration) if state else [], observer)
+    accuracy = run_loop(problem, history, state, keep=lambda kept: save_state(folder, problem, kept, identity))
+    return history.records, accuracy
+
+
+def _compare(classifier: Classifier, data: LabelledSet, before: Answers, config: SurgeryConfig) -> Comparison:
+    return Comparison(data.classes, data.index, data.labels, before, answer(classifier, data, config.batch_size))
+
+
+def _warnings(
+    problem: Problem, heldout: LabelledSet, records: list[IterationRecord], unrounded: Array, sensitivity: Comparison
+) -> tuple[str, ...]:
+    rounded = class_accuracy(sensitivity.after.predicted, sensitivity.labels, len(sensitivity.classes))
+    fewest = min(len(record.eigenvalues) for record in records)
     found = (
-        convergence_warning(residuals, problem.config.tolerance),
+        convergence_warning([record.residuals for record in records], problem.config.tolerance),
+        f"only {fewest} of {problem.spikes} spikes have a positive eigenvalue" if fewest < problem.spikes else None,
         rare_class_warning(problem.sensitivity_data, "sensitivity"),
         rare_class_warning(heldout, "held-out"),
+        rounding_warning(problem.base, unrounded, rounded),
     )
-    return tuple(warning for warning in found if warning)
+    return problem.notes + tuple(warning for warning in found if warning)
 
 
 def _split(problem: Problem, heldout: LabelledSet) -> dict[str, int]:

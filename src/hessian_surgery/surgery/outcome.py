@@ -1,53 +1,52 @@
 """Outcome: what an operation did, as values and as a run folder."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
-from hessian_surgery.evidence import PairedTests, Verdict
-from hessian_surgery.files import write_json, write_text, written_beside
-from hessian_surgery.metrics import Metrics
+from hessian_surgery.errors import InputError
+from hessian_surgery.evidence import Comparison, PairedTests, Verdict, compare, judge
+from hessian_surgery.files import append_text, write_json, write_text
+from hessian_surgery.models.checkpoint import Checkpoint
 from hessian_surgery.patch import WeightPatch, make_patch
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.diagnosis import SensitivityStructure
 from hessian_surgery.surgery.loop import IterationRecord, Observer
+from hessian_surgery.tensorfile import save_like, save_tensors
 
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One set of images before and after.
+class Findings:
+    """What the images say.
 
     Attributes:
-        index: (N,) where each image stands in its source.
-        labels: (N,).
-        predicted_before: (N,) predicted classes of the starting model.
-        predicted_after: (N,) of the patched one.
-        before: metrics of the starting model.
-        after: metrics of the patched one.
+        sensitivity: the images that every decision was made on, before and after.
+        heldout: the images that nothing was fitted to, before and after.
+        tests: paired tests on the held-out images.
+        verdict: what they amount to.
+        warnings: what limits what can be said.
     """
 
-    index: Tensor
-    labels: Tensor
-    predicted_before: Tensor
-    predicted_after: Tensor
-    before: Metrics
-    after: Metrics
+    sensitivity: Comparison
+    heldout: Comparison
+    tests: PairedTests
+    verdict: Verdict
+    warnings: tuple[str, ...]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What every statistic can be recomputed from."""
-        return {
-            "index": self.index,
-            "label": self.labels,
-            "before": self.predicted_before,
-            "after": self.predicted_after,
-        }
+
+def find(sensitivity: Comparison, heldout: Comparison, warnings: tuple[str, ...], seed: int) -> Findings:
+    """All statistics, from the answers to each image."""
+    tests = compare(heldout, seed)
+    return Findings(sensitivity, heldout, tests, judge(tests, len(heldout.labels)), warnings)
 
 
 @dataclass(frozen=True)
@@ -56,85 +55,121 @@ class Outcome:
 
     Attributes:
         config: the choices it was made with.
-        classes: class names.
+        findings: what changed.
         iterations: one record per iteration.
-        sensitivity: the images that every decision was made on, before and after.
-        heldout: the images that nothing was fitted to, before and after.
-        tests: paired tests on the held-out images.
-        verdict: what they amount to.
         structure: of the first iteration's S.
-        warnings: what limits what can be said.
+        choices: what the config left open, as it was settled: K, p, which classes were protected.
         split: images in each part, and the seed.
-        seconds: wall time of the whole operation.
+        seconds: wall time of the operation, since it was last resumed.
         environment: versions, device and threads.
         base_weights: the starting model's state, in the dtypes that it is stored in.
         weights: the patched model's state, likewise.
     """
 
     config: SurgeryConfig
-    classes: tuple[str, ...]
+    findings: Findings
     iterations: tuple[IterationRecord, ...]
-    sensitivity: Comparison
-    heldout: Comparison
-    tests: PairedTests
-    verdict: Verdict
     structure: SensitivityStructure
-    warnings: tuple[str, ...]
+    choices: dict[str, Any]
     split: dict[str, int]
     seconds: float
     environment: dict[str, Any]
     base_weights: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
 
+    @property
+    def verdict(self) -> Verdict:
+        """What the tests on the held-out images amount to."""
+        return self.findings.verdict
+
     def as_dict(self) -> dict[str, Any]:
         """The contents of `result.json`: fractions, not percent; classes in order."""
-        parts = {"sensitivity": self.sensitivity, "heldout": self.heldout}
+        found = self.findings
+        metrics = {"sensitivity": found.sensitivity.metrics(), "heldout": found.heldout.metrics()}
         return {
             "schema_version": SCHEMA_VERSION,
             "method": "hessian-surgery",
-            "classes": list(self.classes),
+            "classes": list(found.heldout.classes),
             "seed": self.config.seed,
-            "before": {name: part.before.as_dict() for name, part in parts.items()},
-            "after": {name: part.after.as_dict() for name, part in parts.items()},
+            "before": {name: pair[0].as_dict() for name, pair in metrics.items()},
+            "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
             "iterations": [record.as_dict() for record in self.iterations],
-            "verdict": asdict(self.verdict),
-            "warnings": list(self.warnings),
-            "tests": self.tests.as_dict(),
+            "verdict": asdict(found.verdict),
+            "warnings": list(found.warnings),
+            "tests": found.tests.as_dict(),
             "split": self.split,
             "diagnosis": asdict(self.structure),
+            "choices": self.choices,
             "seconds": self.seconds,
             "environment": self.environment,
         }
 
-    def patch(self, base_sha256: str = "") -> WeightPatch:
+    def patch(self, source: Checkpoint | None = None) -> WeightPatch:
         """What turns the starting weights into the patched ones and back."""
-        return make_patch(self.base_weights, self.weights, base_sha256)
+        file, header = (source.sha256, source.header) if source else ("", "")
+        return make_patch(self.base_weights, self.weights, file, header)
 
-    def save(self, folder: str | Path, *, base_sha256: str = "", metadata: Mapping[str, str] | None = None) -> None:
+    def save(
+        self, folder: str | Path, source: Checkpoint | None = None, inputs: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the run folder; `result.json` comes last, so that its presence means that all is there.
 
         Args:
             folder: made where it does not exist.
-            base_sha256: hash of the checkpoint file that the model came from, for the patch.
-            metadata: of that file, carried over to `model.safetensors`.
+            source: the checkpoint that the model came from: `model.safetensors` gets its header, the patch its hash.
+            inputs: what was operated on, as it was named, for `config.json`.
         """
         folder = Path(folder)
-        write_json(folder / "config.json", self.config.as_dict())
+        found = self.findings
+        write_json(folder / "config.json", self.config.as_dict() | {"inputs": dict(inputs or {})})
         write_text(folder / "history.jsonl", "".join(history_line(record) for record in self.iterations))
-        parts = {"sensitivity": self.sensitivity, "heldout": self.heldout}
+        parts = {"sensitivity": found.sensitivity, "heldout": found.heldout}
         named = {f"{part}.{key}": t for part, images in parts.items() for key, t in images.tensors().items()}
         save_tensors(folder / "predictions.safetensors", named)
-        self.patch(base_sha256).save(folder / "patch.safetensors")
-        save_tensors(folder / "model.safetensors", self.weights, metadata)
+        self.patch(source).save(folder / "patch.safetensors")
+        if source is not None and source.header:
+            save_like(folder / "model.safetensors", source.header, self.weights)
+        else:
+            save_tensors(folder / "model.safetensors", self.weights)
         write_json(folder / "result.json", self.as_dict())
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+
+
+def load_findings(folder: Path) -> Findings:
+    """Every statistic of a finished run, made again from `predictions.safetensors`."""
+    result = read_result(folder)
+    try:
+        tensors = load_file(folder / "predictions.safetensors")
+        classes = tuple(result["classes"])
+        parts = [
+            Comparison.from_tensors(
+                {key.removeprefix(f"{part}."): t for key, t in tensors.items() if key.startswith(f"{part}.")}, classes
+            )
+            for part in ("sensitivity", "heldout")
+        ]
+    except (OSError, SafetensorError, KeyError) as error:
+        raise InputError(f"run: {folder}/predictions.safetensors cannot be read: {error}") from error
+    return find(parts[0], parts[1], tuple(result["warnings"]), result["seed"])
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """The contents of `result.json`."""
+    try:
+        content: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"run: {folder} holds no finished run: {error}") from error
+    return content
 
 
 class HistoryWriter(Observer):
-    """Appends each iteration to `history.jsonl` as it ends, and passes everything on."""
+    """Appends each iteration to `history.jsonl` as it ends, keeps it, and passes everything on."""
 
-    def __init__(self, folder: Path, inner: Observer) -> None:
-        self._path = folder / "history.jsonl"
+    def __init__(self, folder: Path | None, earlier: list[IterationRecord], inner: Observer) -> None:
+        self._path = folder / "history.jsonl" if folder else None
         self._inner = inner
+        self.records = list(earlier)
+        if self._path and earlier:
+            write_text(self._path, "".join(history_line(record) for record in earlier))
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Pass it on."""
@@ -142,9 +177,9 @@ class HistoryWriter(Observer):
 
     def iteration(self, record: IterationRecord) -> None:
         """Write the line, then pass it on. The first line makes the folder: a run that never starts leaves none."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("w" if record.iteration == 1 else "a", encoding="utf-8") as file:
-            file.write(history_line(record))
+        self.records.append(record)
+        if self._path is not None:
+            append_text(self._path, history_line(record), afresh=record.iteration == 1)
         self._inner.iteration(record)
 
 
@@ -153,8 +188,13 @@ def history_line(record: IterationRecord) -> str:
     return json.dumps(record.as_dict()) + "\n"
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file; tied tensors are written once for each name."""
-    with written_beside(path) as beside:
-        own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-        save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
+def load_history(folder: Path, iterations: int) -> list[IterationRecord]:
+    """The first `iterations` records of `history.jsonl`."""
+    try:
+        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()[:iterations]
+        records = [IterationRecord(**json.loads(line)) for line in lines]
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"resume: {folder}/history.jsonl cannot be read: {error}") from error
+    if len(records) < iterations:
+        raise InputError(f"resume: {folder}/history.jsonl has {len(records)} lines, where {iterations} are needed")
+    return records

@@ -1,15 +1,14 @@
 """From what a user hands over to a `Problem`: data checked and placed, the model checked and measured."""
 
-import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from hessian_surgery.classifier import Classifier, as_classifier
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
-from hessian_surgery.data.splits import cap_per_class
+from hessian_surgery.data.splits import cap_per_class, hessian_batch
 from hessian_surgery.errors import InputError
-from hessian_surgery.evaluation import check_classifier, predict
+from hessian_surgery.evaluation import Answers, answer, check_classifier
 from hessian_surgery.evidence import FEW_IMAGES
-from hessian_surgery.metrics import Array, class_accuracy
+from hessian_surgery.metrics import class_accuracy
 from hessian_surgery.parameters import parameter_space
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.loop import Problem
@@ -17,23 +16,34 @@ from hessian_surgery.surgery.loop import Problem
 
 def prepare(
     model: nn.Module | Classifier, hessian_data: Data, sensitivity_data: Data, config: SurgeryConfig
-) -> tuple[Problem, Tensor]:
-    """The problem, and the starting model's predictions (N,) on the sensitivity data."""
+) -> tuple[Problem, Answers]:
+    """The problem, and the starting model's answers on the sensitivity data."""
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
+    half = next((n for n, p in zip(space.names, space.parameters, strict=True) if p.element_size() < 4), None)
+    if half is not None:
+        raise InputError(
+            f"model: {half!r} is held in half precision, where small steps round away; call model.float() first "
+            "(stored_as keeps the file's dtype)"
+        )
     sensitivity = every_class(as_labelled(sensitivity_data), "sensitivity_data")
     if config.sensitivity_cap is not None:
         sensitivity = cap_per_class(sensitivity, config.sensitivity_cap, config.seed)
     sensitivity = sensitivity.resident(classifier.device)
-    check_classifier(classifier, sensitivity)
-    before = predict(classifier, sensitivity, config.batch_size)
-    base = class_accuracy(before, sensitivity.labels, len(sensitivity.classes))
+    note = check_classifier(classifier, sensitivity)
+    before = answer(classifier, sensitivity, config.batch_size)
+    base = class_accuracy(before.predicted, sensitivity.labels, len(sensitivity.classes))
     pool = as_labelled(hessian_data)
     if len(pool.classes) > len(sensitivity.classes):
         raise InputError(
             f"hessian_data: it has {len(pool.classes)} classes and sensitivity_data has {len(sensitivity.classes)}"
         )
-    return Problem(classifier, space, pool, sensitivity, config, base), before
+    if not config.redraw_hessian:
+        # Held from here on: a data set that augments its images would give other ones at each product.
+        pool = hessian_batch(pool, config.hessian_samples, config.hessian_sampling, config.seed).resident(
+            classifier.device
+        )
+    return Problem(classifier, space, pool, sensitivity, config, base, (note,) if note else ()), before
 
 
 def every_class(data: LabelledSet, argument: str) -> LabelledSet:
@@ -44,13 +54,13 @@ def every_class(data: LabelledSet, argument: str) -> LabelledSet:
     return data
 
 
-def convergence_warning(residuals: Array, tolerance: float) -> str | None:
-    """Which spikes have not converged, if any."""
-    loose = np.flatnonzero(residuals > tolerance)
-    if len(loose) == 0:
+def convergence_warning(residuals: list[list[float]], tolerance: float) -> str | None:
+    """Which spikes had not converged in some iteration, if any."""
+    loose = {i + 1 for row in residuals for i, residual in enumerate(row) if residual > tolerance}
+    if not loose:
         return None
-    which = ", ".join(str(i + 1) for i in loose)
-    return f"spikes {which} have not converged (relative residual up to {residuals.max():.2g}, wanted {tolerance:g})"
+    which, worst = ", ".join(map(str, sorted(loose))), max(max(row) for row in residuals)
+    return f"spikes {which} have not converged (relative residual up to {worst:.2g}, wanted {tolerance:g})"
 
 
 def rare_class_warning(data: LabelledSet, part: str) -> str | None:

@@ -1,7 +1,6 @@
 """The spike–class sensitivity matrix S (eq. 4): how each class's accuracy answers to each spike."""
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from hessian_surgery.classifier import Classifier, as_classifier
@@ -56,5 +55,4 @@ def sensitivity(
 
 def accuracies(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Array:
     """Accuracy of each class (C,) at the present weights."""
-    with torch.no_grad():
-        return class_accuracy(predict(classifier, data, batch_size), data.labels, len(data.classes))
+    return class_accuracy(predict(classifier, data, batch_size), data.labels, len(data.classes))

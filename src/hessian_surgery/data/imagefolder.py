@@ -1,0 +1,44 @@
+"""Image folders: one sub-folder per class, named after it."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.data.images import Preprocessing
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.errors import InputError
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+
+
+def read_imagefolder(folder: Path, preprocessing: Preprocessing) -> LabelledSet:
+    """A labelled set whose classes are the sub-folders in alphabetical order; images are decoded when asked for."""
+    classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")))
+    files = [(path, label) for label, name in enumerate(classes) for path in _images(folder / name)]
+    if not files:
+        raise InputError(f"data: {folder} holds no image; it needs a sub-folder of images for each class")
+    return read_files([path for path, _ in files], torch.tensor([label for _, label in files]), classes, preprocessing)
+
+
+def read_files(
+    paths: list[Path], labels: Tensor, classes: tuple[str, ...], preprocessing: Preprocessing
+) -> LabelledSet:
+    """A labelled set of image files."""
+
+    def fetch(positions: Tensor) -> Tensor:
+        chosen = [paths[i] for i in positions.tolist()]
+        return preprocessing.batch([_read(path) for path in chosen], [str(path) for path in chosen])
+
+    return LabelledSet(fetch, labels, classes, torch.arange(len(labels)))
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"data: {path} cannot be read: {error.strerror}") from error

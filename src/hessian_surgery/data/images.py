@@ -1,0 +1,54 @@
+"""How an image becomes an input, for every reader of image files."""
+
+import io
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from hessian_surgery.errors import InputError
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """RGB, resized to a square where asked, pixels/255, normalised per channel.
+
+    Attributes:
+        mean: subtracted, per channel.
+        std: divided by, per channel.
+        size: side in pixels; None keeps the images' own size, which must then be one.
+    """
+
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != 3 or (name == "std" and min(values) <= 0):
+                raise InputError(f"{name}: got {values}; three numbers are needed" + ", above 0" * (name == "std"))
+
+    def decode(self, encoded: bytes, which: str) -> Tensor:
+        """Encoded image → (3, h, w) uint8."""
+        try:
+            image = Image.open(io.BytesIO(encoded)).convert("RGB")
+        except (UnidentifiedImageError, OSError, SyntaxError) as error:
+            raise InputError(f"data: {which} cannot be read as an image; remove it or mend it") from error
+        if self.size is not None and image.size != (self.size, self.size):
+            image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+    def batch(self, encoded: list[bytes], names: list[str]) -> Tensor:
+        """Encoded images → inputs (n, 3, h, w) float32; `names` are for error messages."""
+        decoded = [self.decode(content, name) for content, name in zip(encoded, names, strict=True)]
+        sizes = {tuple(image.shape[1:]) for image in decoded}
+        if len(sizes) > 1:
+            raise InputError(f"data: images differ in size, such as {sorted(sizes)[:2]}; give --image-size")
+        return self.normalize(torch.stack(decoded))
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Pixels (n, 3, h, w) uint8 → inputs (n, 3, h, w) float32."""
+        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (pixels.float() / 255 - mean) / std

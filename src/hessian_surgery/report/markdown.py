@@ -1,0 +1,63 @@
+"""A finished run as Markdown, for a colleague or a pull request."""
+
+from hessian_surgery.evidence import Flow, PairedTests
+from hessian_surgery.surgery.outcome import Findings
+
+SUMMARY = {"sigma": "σ", "worst": "worst class", "balanced_accuracy": "balanced", "accuracy": "accuracy"}
+MANY_CLASSES = 24
+
+
+def to_markdown(findings: Findings) -> str:
+    """The verdict, the figures over all classes, each class, flows and notes."""
+    images, tests = findings.heldout, findings.tests
+    before, after = images.metrics()
+    lines = [f"**{_plain(findings.verdict.sentence)}**", "", f"{len(images.labels)} held-out images.", ""]
+    lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
+    for name, label in SUMMARY.items():
+        values = " | ".join(f"{100 * getattr(metrics, name):.1f} %" for metrics in (before, after))
+        lines.append(f"| {label} | {values} | {getattr(tests, name)} |")
+    for label, pair in (
+        ("σ less sampling noise", tests.sigma_corrected),
+        ("calibration error", tests.calibration_error),
+    ):
+        lines.append(
+            f"| {label} | {100 * pair[0]:.1f} % | {100 * pair[1]:.1f} % | {100 * (pair[1] - pair[0]):+.1f} pp |"
+        )
+    low, high = tests.nll.interval
+    lines.append(f"| loss (nats) | | | {tests.nll.difference:+.3f} [{low:+.3f}, {high:+.3f}] |")
+    lines += [f"| predictions changed | | {100 * tests.churn:.1f} % | |", ""]
+    lines += [
+        "| class | images | before % | after % [95 %] | change pp | detectable pp | p (Holm) |",
+        "|---|" + "---:|" * 6,
+    ]
+    shown, left_out = most_changed(before.per_class, after.per_class)
+    for j in shown:
+        test, (bottom, top) = tests.per_class[j], after.interval[j]
+        lines.append(
+            f"| {_plain(images.classes[j])} | {before.count[j]} | {100 * before.per_class[j]:.1f} | "
+            f"{100 * after.per_class[j]:.1f} [{100 * bottom:.0f}, {100 * top:.0f}] | "
+            f"{100 * (after.per_class[j] - before.per_class[j]):+.1f} | {100 * test.detectable:.1f} | "
+            f"{f'{test.p_holm:.2g}' if test.claim else 'too few images'} |"
+        )
+    lines += ["", f"{left_out} more classes changed less."] * bool(left_out)
+    lines += ["", *(f"- {_plain(str(flow))}" for flow in main_flows(tests))]
+    lines += ["", *(f"> {_plain(warning)}" for warning in findings.warnings)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def most_changed(before: list[float], after: list[float]) -> tuple[list[int], int]:
+    """The classes to show: all, or the most changed of many; weakest first. And how many are left out."""
+    classes = sorted(range(len(before)), key=lambda j: -abs(after[j] - before[j]))[:MANY_CLASSES]
+    return sorted(classes, key=lambda j: before[j]), len(before) - len(classes)
+
+
+def main_flows(tests: PairedTests) -> list[Flow]:
+    """The five classes that changed most images."""
+    return sorted(tests.flows, key=lambda flow: -(flow.gained + flow.lost))[:5]
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown leaves alone, in a table too."""
+    for mark in "\\`*_{}[]<>#|":
+        text = text.replace(mark, "\\" + mark)
+    return " ".join(text.split())

@@ -1,0 +1,83 @@
+"""The loop's state on disk, so that a run killed at any moment goes on where it was and ends bit for bit the same."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.parameters import Snapshot
+from hessian_surgery.surgery.amplitude import AdamControl, Controller, GammaControl
+from hessian_surgery.surgery.loop import Problem, State
+from hessian_surgery.tensorfile import save_tensors
+
+CONTROLLERS: dict[str, type[AdamControl] | type[GammaControl]] = {"adam": AdamControl, "gamma": GammaControl}
+
+
+def fingerprint(problem: Problem) -> str:
+    """A hash of all that a run depends on: choices, starting weights, images."""
+    digest = hashlib.sha256(json.dumps(problem.config.as_dict(), sort_keys=True).encode())
+    for data in (problem.sensitivity_data, problem.hessian_data):
+        digest.update(repr(data.classes).encode() + data.index.numpy().tobytes() + data.labels.numpy().tobytes())
+    for weight in problem.space.snapshot():
+        digest.update(weight.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_state(folder: Path, problem: Problem, state: State, identity: str) -> None:
+    """Write the state between two iterations as one file: it is there whole, or the one before it is."""
+    now = problem.space.snapshot()
+    same = all(torch.equal(a, b) for a, b in zip(now, state.best_weights, strict=True))
+    tensors = {"accuracy": torch.from_numpy(state.accuracy), "best_accuracy": torch.from_numpy(state.best_accuracy)}
+    tensors |= _named("now", now) | ({} if same else _named("best", state.best_weights))
+    controller = state.controller
+    kind = next(name for name, cls in CONTROLLERS.items() if isinstance(controller, cls))
+    rest = {
+        "identity": identity,
+        "iteration": state.iteration,
+        "idle": state.idle,
+        "control": kind,
+        "controller": asdict(controller) if controller else {},
+        "best_is_now": same,
+    }
+    save_tensors(_path(folder), tensors, {"state": json.dumps(rest)})
+
+
+def load_state(folder: Path, problem: Problem, identity: str) -> State | None:
+    """Bring a saved state back, its weights into the module; None where there is none yet."""
+    if not _path(folder).exists():
+        return None
+    try:
+        with safe_open(_path(folder), framework="pt") as file:
+            rest = json.loads(file.metadata()["state"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError, KeyError) as error:
+        raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error
+    if rest["identity"] != identity:
+        raise InputError(f"resume: {folder} belongs to a run with other options, weights or images; give those again")
+    problem.space.restore(_snapshot("now", tensors))
+    controller: Controller = CONTROLLERS[rest["control"]](**rest["controller"])
+    return State(
+        iteration=rest["iteration"],
+        accuracy=tensors["accuracy"].numpy(),
+        controller=controller,
+        best_accuracy=tensors["best_accuracy"].numpy(),
+        best_weights=problem.space.snapshot() if rest["best_is_now"] else _snapshot("best", tensors),
+        idle=rest["idle"],
+    )
+
+
+def _path(folder: Path) -> Path:
+    return folder / "checkpoint" / "state.safetensors"
+
+
+def _named(prefix: str, snapshot: Snapshot) -> dict[str, Tensor]:
+    return {f"{prefix}.{i:06d}": weight for i, weight in enumerate(snapshot)}
+
+
+def _snapshot(prefix: str, tensors: dict[str, Tensor]) -> Snapshot:
+    return Snapshot(tuple(tensors[name] for name in sorted(tensors) if name.startswith(f"{prefix}.")))

@@ -1,0 +1,55 @@
+"""Safetensors files byte by byte: a header that is kept as it is, and the tensors behind it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from hessian_surgery.files import written_beside
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file; tied tensors are written once for each name."""
+    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with written_beside(path) as beside:
+        save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
+
+
+def read_header(path: Path) -> str:
+    """The header of a safetensors file: JSON, with the padding that it has there."""
+    with path.open("rb") as file:
+        return file.read(int.from_bytes(file.read(8), "little")).decode("utf-8")
+
+
+def save_like(path: Path, header: str, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors behind a given header: the same names, dtypes, shapes and metadata give the same bytes."""
+    encoded = header.encode("utf-8")
+    places = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
+    with written_beside(path) as beside, beside.open("wb") as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        for name in sorted(places, key=lambda key: places[key]["data_offsets"]):
+            file.write(_bytes(tensors[name]))
+
+
+def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """A hash of names, dtypes, shapes and bits, whatever file they are in."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name}\0{tensors[name].dtype}\0{tuple(tensors[name].shape)}\0".encode())
+        digest.update(_bytes(tensors[name]))
+    return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """The hash of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes()

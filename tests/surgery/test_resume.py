@@ -1,0 +1,140 @@
+"""A run killed at any moment goes on where it was, and ends bit for bit as if nothing had happened."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import hessian_surgery as hs
+from hessian_surgery.models.small import SmallNet
+from hessian_surgery.surgery.loop import Observer
+
+ITERATIONS = 6
+
+
+def command(checkpoint, out, *more):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--out", out]
+    arguments += ["--iterations", str(ITERATIONS), "--hessian-samples", "64", *more]
+    return [sys.executable, "-m", "hessian_surgery", *arguments]
+
+
+def without_times(folder):
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def check_kills(tmp_path, checkpoint, kills, how):
+    start = time.perf_counter()
+    subprocess.run(command(checkpoint, "whole"), cwd=tmp_path, check=True, capture_output=True)
+    whole_seconds = time.perf_counter() - start
+    whole = load_file(tmp_path / "whole/model.safetensors")
+    chance, interrupted = random.Random(0), 0
+    for i in range(kills):
+        process = subprocess.Popen(command(checkpoint, f"run{i}"), cwd=tmp_path, stderr=subprocess.DEVNULL)
+        time.sleep(whole_seconds * chance.uniform(0.3, 0.98))
+        process.send_signal(how)
+        interrupted += process.wait() != 0
+        folder = tmp_path / f"run{i}"
+        if not (folder / "result.json").exists():
+            subprocess.run(command(checkpoint, f"run{i}", "--resume"), cwd=tmp_path, check=True, capture_output=True)
+        found = load_file(folder / "model.safetensors")
+        assert all(torch.equal(found[name], tensor) for name, tensor in whole.items())
+        assert without_times(folder) == without_times(tmp_path / "whole")
+        assert {path.name for path in folder.iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
+    assert interrupted > 0
+
+
+def test_killed_and_resumed(tmp_path, checkpoint):
+    check_kills(tmp_path, checkpoint, 2, signal.SIGKILL)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_ten_random_moments(tmp_path, checkpoint, how):
+    check_kills(tmp_path, checkpoint, 10 if how == signal.SIGKILL else 4, how)
+
+
+class Stop(Observer):
+    """Stops after an iteration, before or after its state is kept."""
+
+    def __init__(self, iteration):
+        self.at = iteration
+
+    def iteration(self, record):
+        if record.iteration == self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("control", ["adam", "gamma"])
+@pytest.mark.parametrize("stop", [1, 2, 4])
+def test_stopped_between_history_and_state(_trained, digits_parts, quick, tmp_path, control, stop):
+    config = replace(quick, iterations=4, control=control)
+
+    def operate(folder, **options):
+        model = SmallNet(10)
+        model.load_state_dict(_trained)
+        return hs.operate(
+            model,
+            hessian_data=digits_parts.hessian,
+            sensitivity_data=digits_parts.sensitivity,
+            heldout_data=digits_parts.heldout,
+            config=config,
+            folder=folder,
+            **options,
+        )
+
+    whole = operate(None)
+    with pytest.raises(KeyboardInterrupt):
+        operate(tmp_path, observer=Stop(stop))
+    resumed = operate(tmp_path, resume=True)
+    assert all(torch.equal(resumed.weights[name], t) for name, t in whole.weights.items())
+    assert len(resumed.iterations) == 4
+    assert without_times(tmp_path) == [
+        {key: value for key, value in record.as_dict().items() if key != "seconds"} for record in whole.iterations
+    ]
+
+
+def test_another_run_is_not_resumed(trained, digits_parts, quick, tmp_path):
+    def operate(config, **options):
+        return hs.operate(
+            trained,
+            hessian_data=digits_parts.hessian,
+            sensitivity_data=digits_parts.sensitivity,
+            heldout_data=digits_parts.heldout,
+            config=config,
+            folder=tmp_path,
+            **options,
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        operate(quick, observer=Stop(2))
+    with pytest.raises(hs.InputError, match="belongs to a run with other options"):
+        operate(replace(quick, seed=1), resume=True)
+    (tmp_path / "history.jsonl").write_text("")
+    with pytest.raises(hs.InputError, match="has 0 lines, where 1 are needed"):
+        operate(quick, resume=True)
+    (tmp_path / "checkpoint/state.safetensors").write_text("broken")
+    with pytest.raises(hs.InputError, match=r"state\.safetensors cannot be read"):
+        operate(quick, resume=True)
+
+
+def test_two_runs_on_one_folder(tmp_path, checkpoint):
+    """The second is refused while the first one runs, and the first one does not notice."""
+    first = subprocess.Popen(command(checkpoint, "run"), cwd=tmp_path, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "run/.lock").exists():
+        time.sleep(0.02)
+        assert first.poll() is None
+    from hessian_surgery.files import claimed
+
+    with pytest.raises(hs.InputError, match="another process is writing"), claimed(tmp_path / "run"):
+        pass
+    assert first.wait() == 0
+    assert (tmp_path / "run/result.json").exists()
+    assert not (tmp_path / "run/.lock").exists()

@@ -1,0 +1,298 @@
+"""Bad input through the command line: exit code 2, one clear line, no traceback, no file left."""
+
+import pickle
+import resource
+import subprocess
+import sys
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.utils.data import IterableDataset
+
+from hessian_surgery.data.digits import digits
+from hessian_surgery.models.small import SmallNet
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+
+def pair_with(change):
+    """The digits task, its test part changed."""
+    task = digits(0)
+    return (task.train.inputs(), task.train.labels), change(task.test.inputs(), task.test.labels)
+
+
+def labels_beyond():
+    return pair_with(lambda x, y: (x, torch.where(y == 3, -1, y)))
+
+
+def class_missing():
+    return pair_with(lambda x, y: (x[y != 3], y[y != 3]))
+
+
+def empty_set():
+    return pair_with(lambda x, y: (x[:0], y[:0]))
+
+
+def nan_images():
+    task = digits(0)
+    return (task.train.inputs() * float("nan"), task.train.labels), (task.test.inputs(), task.test.labels)
+
+
+def float_labels():
+    return pair_with(lambda x, y: (x, y.float()))
+
+
+def fewer_labels():
+    return pair_with(lambda x, y: (x, y[:-1]))
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield torch.zeros(1), 0
+
+
+def stream():
+    return Stream(), Stream()
+
+
+class Dice(SmallNet):
+    def forward(self, x):
+        return super().forward(x) + torch.rand(len(x), 10)
+
+
+class Broken(SmallNet):
+    def forward(self, x):
+        return super().forward(x) * float("nan")
+
+
+class Features(SmallNet):
+    def forward(self, x):
+        return self.features(x)[:, 0]
+
+
+def dice():
+    return Dice(10)
+
+
+def broken():
+    return Broken(10)
+
+
+def features():
+    return Features(10)
+
+
+def half_model():
+    return SmallNet(10).bfloat16()
+
+
+def frozen():
+    return SmallNet(10).requires_grad_(False)
+
+
+def not_a_model():
+    return "a string"
+
+
+MINE = "test_bad_input"
+OPTIONS = [
+    ({"--model": "vgg"}, "model: got 'vgg'"),
+    ({"--model": "resnet18"}, "lacks"),
+    ({"--model": "smallnet", "--checkpoint": None}, "has no weights of its own"),
+    ({"--model": f"{MINE}:absent"}, "model: cannot import"),
+    ({"--model": f"{MINE}:not_a_model"}, "must give a torch.nn.Module"),
+    ({"--model": f"{MINE}:dice", "--checkpoint": None}, "two identical passes in evaluation mode differ"),
+    ({"--model": f"{MINE}:broken", "--checkpoint": None}, "logits are not finite"),
+    ({"--model": f"{MINE}:features", "--checkpoint": None}, "where logits of shape (batch, classes) are needed"),
+    ({"--model": f"{MINE}:half_model", "--checkpoint": None}, "held in half precision"),
+    ({"--model": f"{MINE}:frozen", "--checkpoint": None}, "no trainable parameter matches"),
+    ({"--checkpoint": "absent.safetensors"}, "absent.safetensors is not a file"),
+    ({"--data": None}, "a --data source"),
+    ({"--data": "mnist"}, "data: got 'mnist'"),
+    ({"--data": "parquet:."}, "must hold train and test parquet files"),
+    ({"--data": "imagefolder:nowhere"}, "nowhere does not exist"),
+    ({"--data": f"{MINE}:labels_beyond"}, "label -1, outside the"),
+    ({"--data": f"{MINE}:class_missing"}, "no image of class '3'"),
+    ({"--data": f"{MINE}:empty_set"}, "the set is empty"),
+    ({"--data": f"{MINE}:nan_images"}, "the loss on the batch is nan"),
+    ({"--data": f"{MINE}:float_labels"}, "whole numbers"),
+    ({"--data": f"{MINE}:fewer_labels"}, "they must be as many"),
+    ({"--data": f"{MINE}:stream"}, "iterable dataset cannot be split"),
+    ({"--preset": "nature"}, "preset: got 'nature'"),
+    ({"--preset": "paper:imagenet"}, "dataset: got 'imagenet'"),
+    ({"--exponent": "many"}, "exponent: got 'many', which is not a number"),
+    ({"--iterations": "0"}, "iterations: got 0"),
+    ({"--amplitude": "-1"}, "amplitude: got -1"),
+    ({"--control": "sgd"}, "one of adam, gamma"),
+    ({"--device": "tpu9"}, "device: 'tpu9' cannot be used"),
+    ({"--parameters": "nothing.*"}, "no trainable parameter matches"),
+    ({"--spikes": "9", "--lanczos-steps": "4"}, "at least as many as spikes"),
+    ({"--spikes": "10000"}, "spikes: got 10000"),
+    ({"--mean": "1,2"}, "mean: got (1.0, 2.0); three numbers are needed"),
+    ({"--std": "a,b,c"}, "std: got 'a', which is not a number"),
+    ({"--out": "base.safetensors/run"}, "cannot be written"),
+]
+
+
+def refused(code, captured, message):
+    assert code == 2, captured.err
+    assert captured.out == ""
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert len(captured.err.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(("change", "message"), OPTIONS, ids=[message[:40] for _, message in OPTIONS])
+def test_options(run, capsys, tmp_path, checkpoint, change, message):
+    options = {"--model": "smallnet", "--checkpoint": checkpoint, "--data": "digits", "--out": "run"} | change
+    arguments = [word for pair in options.items() if pair[1] is not None for word in pair]
+    refused(run("operate", *arguments), capsys.readouterr(), message)
+    assert [path.name for path in tmp_path.iterdir()] == ["base.safetensors"]
+
+
+class Evil:
+    def __reduce__(self):
+        return (open, ("ran", "w"))
+
+
+def truncated(path, weights):
+    save_file(weights, path.with_suffix(".safetensors"))
+    content = path.with_suffix(".safetensors").read_bytes()
+    path.with_suffix(".safetensors").write_bytes(content[: len(content) // 2])
+    return path.with_suffix(".safetensors")
+
+
+def truncated_torch(path, weights):
+    torch.save(weights, path)
+    path.write_bytes(path.read_bytes()[:200])
+    return path
+
+
+def holding_code(path, weights):
+    torch.save({"state_dict": weights, "evil": Evil()}, path)
+    return path
+
+
+def pickled(path, weights):
+    path.write_bytes(pickle.dumps(Evil()))
+    return path
+
+
+def whole_module(path, weights):
+    torch.save(nn.Linear(2, 2), path)
+    return path
+
+
+def other_shapes(path, weights):
+    torch.save(weights | {"features.0.weight": torch.zeros(2, 2)}, path)
+    return path
+
+
+def with_nan(path, weights):
+    torch.save(weights | {"fc.bias": torch.full((10,), float("nan"))}, path)
+    return path
+
+
+def too_few_outputs(path, weights):
+    torch.save(weights | {"fc.weight": weights["fc.weight"][:7], "fc.bias": weights["fc.bias"][:7]}, path)
+    return path
+
+
+def wider(path, weights):
+    torch.save(weights | {"fc.bias": weights["fc.bias"].double()}, path)
+    return path
+
+
+FILES = [
+    (truncated, "cannot be read, it may be truncated"),
+    (truncated_torch, "cannot be read, it may be truncated"),
+    (holding_code, "could run code: refused"),
+    (pickled, "could run code: refused"),
+    (whole_module, "could run code: refused"),
+    (other_shapes, "has shape (2, 2)"),
+    (with_nan, "holds NaN"),
+    (too_few_outputs, "7 logits where the data has 10 classes"),
+    (wider, "more than the model's torch.float32 can hold"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), FILES, ids=[spoil.__name__ for spoil, _ in FILES])
+def test_checkpoints(run, capsys, tmp_path, checkpoint, spoil, message):
+    path = spoil(tmp_path / "bad.pt", load_file(checkpoint))
+    code = run("operate", "--model", "smallnet", "--checkpoint", str(path), "--data", "digits", "--out", "run")
+    refused(code, capsys.readouterr(), message)
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            for n in range(4):
+                path = tmp_path / "pictures" / split / name / f"{n}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", (8, 8), (n, n, n)).save(path)
+    return tmp_path / "pictures"
+
+
+def two_classes():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+
+
+@pytest.mark.parametrize("fault", ["unreadable", "other size", "no images"])
+def test_image_folders(run, capsys, tmp_path, pictures, fault):
+    victim = pictures / "test" / "bee" / "2.png"
+    if fault == "unreadable":
+        victim.write_bytes(b"no image")
+    elif fault == "other size":
+        Image.new("RGB", (9, 8)).save(victim)
+    else:
+        for path in (pictures / "test" / "bee").iterdir():
+            path.unlink()
+    code = run("operate", "--model", f"{MINE}:two_classes", "--data", f"imagefolder:{pictures}", "--out", "run")
+    messages = {
+        "unreadable": "test/bee/2.png cannot be read as an image",
+        "other size": "give --image-size",
+        "no images": "no image of class 'bee'",
+    }
+    refused(code, capsys.readouterr(), messages[fault])
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_of_other_runs(run, capsys, tmp_path, checkpoint):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--out", "run"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "history.jsonl").write_text("")
+    refused(run(*arguments), capsys.readouterr(), "holds an unfinished run; give --resume")
+    (tmp_path / "run" / "result.json").write_text("{}")
+    refused(run(*arguments), capsys.readouterr(), "holds a finished run")
+    refused(run("report", "nowhere"), capsys.readouterr(), "holds no finished run")
+
+
+def test_patches_for_other_files(run, capsys, tmp_path, checkpoint):
+    (tmp_path / "patch.safetensors").write_text("not a patch")
+    code = run("apply", checkpoint, "patch.safetensors", "--out", "out.safetensors")
+    refused(code, capsys.readouterr(), "patch: patch.safetensors cannot be read")
+    code = run("revert", checkpoint, checkpoint, "--out", "out.safetensors")
+    refused(code, capsys.readouterr(), "is not a patch of this program")
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_a_full_disk(tmp_path, checkpoint):
+    """Files may not grow beyond 20 kB: the state after the first iteration does not fit."""
+    command = [sys.executable, "-m", "hessian_surgery", "operate", "--model", "smallnet", "--checkpoint", checkpoint]
+    done = subprocess.run(
+        [*command, "--data", "digits", "--out", "run", "--iterations", "2"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+    )
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "run").rglob("*.tmp"))

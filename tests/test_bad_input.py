@@ -93,6 +93,23 @@ def frozen():
     return SmallNet(10).requires_grad_(False)
 
 
+def needs_arguments(classes):
+    return SmallNet(classes)
+
+
+def nan_late():
+    def spoil(x, y):
+        x = x.clone()
+        x[700] = float("nan")
+        return x, y
+
+    return pair_with(spoil)
+
+
+def colour():
+    return pair_with(lambda x, y: (x.expand(-1, 3, -1, -1), y))
+
+
 def not_a_model():
     return "a string"
 
@@ -109,6 +126,12 @@ OPTIONS = [
     ({"--model": f"{MINE}:features", "--checkpoint": None}, "where logits of shape (batch, classes) are needed"),
     ({"--model": f"{MINE}:half_model", "--checkpoint": None}, "held in half precision"),
     ({"--model": f"{MINE}:frozen", "--checkpoint": None}, "no trainable parameter matches"),
+    ({"--model": f"{MINE}:needs_arguments"}, "must be callable without arguments"),
+    ({"--data": f"{MINE}:nan_late"}, "logits are not finite on image 700"),
+    ({"--data": f"{MINE}:colour"}, "it cannot take inputs of shape (32, 3, 8, 8)"),
+    ({"--data": "imagefolder:base.safetensors"}, "does not exist"),
+    ({"--data": "digits", "--heldout-data": "digits"}, "decided on and reported on"),
+    ({"--out": "."}, "holds other files, such as base.safetensors"),
     ({"--checkpoint": "absent.safetensors"}, "absent.safetensors is not a file"),
     ({"--data": None}, "a --data source"),
     ({"--data": "mnist"}, "data: got 'mnist'"),
@@ -171,6 +194,22 @@ def truncated_torch(path, weights):
     return path
 
 
+def empty_file(path, weights):
+    path.write_bytes(b"")
+    return path
+
+
+def old_format_cut(path, weights):
+    torch.save(weights, path, _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes()[:-100])
+    return path
+
+
+def odd_normalization(path, weights):
+    save_file(weights, path.with_suffix(".safetensors"), {"normalize_mean": "grey", "normalize_std": "1,1,1"})
+    return path.with_suffix(".safetensors")
+
+
 def holding_code(path, weights):
     torch.save({"state_dict": weights, "evil": Evil()}, path)
     return path
@@ -209,6 +248,9 @@ def wider(path, weights):
 FILES = [
     (truncated, "cannot be read, it may be truncated"),
     (truncated_torch, "cannot be read, it may be truncated"),
+    (empty_file, "cannot be read, it may be truncated"),
+    (old_format_cut, "cannot be read, it may be truncated"),
+    (odd_normalization, "numbers are needed"),
     (holding_code, "could run code: refused"),
     (pickled, "could run code: refused"),
     (whole_module, "could run code: refused"),
@@ -270,6 +312,7 @@ def test_folders_of_other_runs(run, capsys, tmp_path, checkpoint):
     refused(run(*arguments), capsys.readouterr(), "holds an unfinished run; give --resume")
     (tmp_path / "run" / "result.json").write_text("{}")
     refused(run(*arguments), capsys.readouterr(), "holds a finished run")
+    refused(run("demo", "--out", "run"), capsys.readouterr(), "something other than a demo")
     refused(run("report", "nowhere"), capsys.readouterr(), "holds no finished run")
 
 

@@ -103,7 +103,8 @@ def test_loss_interval_is_the_paired_t_interval():
     moved = Answers(images.after.predicted, images.after.confidence, change)
     tests = compare(Comparison(images.classes, images.index, images.labels, images.before, moved))
     reference = stats.ttest_1samp(change.numpy(), 0).confidence_interval(0.95)
-    assert tests.nll.interval == pytest.approx((reference.low, reference.high), rel=0.02)
+    assert tests.nll_change.interval == pytest.approx((reference.low, reference.high), rel=0.02)
+    assert tests.nll == pytest.approx((0.0, float(change.mean())))
 
 
 def verdict(seed, before, after, **options):
@@ -116,6 +117,9 @@ def test_verdicts():
     assert verdict(0, [0.8, 0.9, 0.9], [0.4, 0.9, 0.9]).outcome == "worse"
     assert verdict(0, [0.8, 0.8, 0.8], [0.6, 0.6, 0.6]).outcome == "worse"
     assert verdict(0, [0.8, 0.9, 0.9], [0.8, 0.9, 0.9]).outcome == "no detectable change"
+    levelled = verdict(0, [0.7, 0.9, 0.95], [0.45, 0.5, 0.5])
+    assert levelled.outcome == "worse"
+    assert "on average" in levelled.sentence
     few = verdict(0, [0.1, 0.9, 0.9], [0.9, 0.9, 0.9], images=16)
     assert few.sentence == "No claim can be made from 48 held-out images."
 
@@ -163,13 +167,19 @@ def test_corrected_sigma_is_the_true_one_on_average():
     assert corrected_sigma(np.array([0.8, 0.81]), np.array([50.0, 50.0])) == 0
 
 
-def test_detectable_change_is_found_in_four_cases_of_five():
-    images, share = 400, 0.2
-    change = detectable_change(images, round(share * images))
-    rng = np.random.default_rng(0)
-    outcomes = rng.multinomial(images, [(share + change) / 2, (share - change) / 2, 1 - share], size=2000)
-    power = np.mean([mcnemar(int(gained), int(lost)) < 0.05 for gained, lost, _ in outcomes])
-    assert power == pytest.approx(0.8, abs=0.06)
+@pytest.mark.parametrize(("images", "changed", "classes"), [(50, 0, 10), (100, 5, 1), (100, 30, 10), (400, 80, 1)])
+def test_detectable_change_is_found_in_four_cases_of_five(images, changed, classes):
+    """By simulation, and an image less is not."""
+    found = round(detectable_change(images, changed, classes) * images)
+
+    def power(net):
+        moving = max(changed, net)
+        gained = np.random.default_rng(0).binomial(moving, (moving + net) / (2 * moving), size=4000)
+        return np.mean([mcnemar(int(g), moving - int(g)) < 0.05 / classes for g in gained])
+
+    assert power(found) >= 0.78
+    assert power(found - 1) <= 0.82
+    assert detectable_change(3, 3) == 1.0
 
 
 def test_a_comparison_survives_its_tensors():

@@ -74,6 +74,12 @@ def test_round_to_touches_only_what_is_named():
     assert torch.equal(model.bias, bias)
 
 
+def test_round_to_finds_a_tied_weight_under_its_other_name():
+    model = Tied()
+    parameter_space(model).round_to({"outer.weight": torch.bfloat16})
+    assert torch.equal(model.inner.weight, model.inner.weight.bfloat16().float())
+
+
 def test_half_precision_weights_have_float32_vectors():
     space = parameter_space(nn.Linear(2, 2).bfloat16())
     assert space.dtype == torch.float32

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -35,6 +37,17 @@ def test_only_what_changed_is_stored_and_files_keep_it(tmp_path):
     loaded = load_patch(tmp_path / "patch.safetensors")
     assert (loaded.base_file, loaded.base_header) == ("abc", '{"a": 1}  ')
     assert torch.equal(loaded.apply(base)["b"], torch.zeros(2))
+
+
+def test_a_damaged_patch_is_refused():
+    base, patched = {"a": torch.ones(3)}, {"a": torch.zeros(3)}
+    patch = make_patch(base, patched)
+    for bits in ({"a": patch.bits["a"] ^ 1}, {"b": patch.bits["a"]}, {"a": patch.bits["a"][:2]}):
+        damaged = replace(patch, bits=bits)
+        with pytest.raises(InputError, match="it is damaged"):
+            damaged.apply(base)
+        with pytest.raises(InputError, match="it is damaged"):
+            damaged.revert(patched)
 
 
 def test_misuse_is_named(tmp_path):

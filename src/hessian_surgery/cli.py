@@ -9,12 +9,20 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hessian_surgery.console.inputs import InputOptions, Opened, check_folder, choose_config, open_inputs
+from hessian_surgery.console.inputs import (
+    DEMO_MARK,
+    InputOptions,
+    Opened,
+    check_demo_folder,
+    check_folder,
+    choose_config,
+    open_inputs,
+)
 from hessian_surgery.console.progress import TerminalObserver
 from hessian_surgery.console.tables import describe_choices, print_cost, print_diagnosis, print_findings
 from hessian_surgery.data.sources import SPECS, open_data
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import claimed
+from hessian_surgery.files import claimed, write_text
 from hessian_surgery.models.checkpoint import read_checkpoint
 from hessian_surgery.models.patching import apply_patch, revert_patch
 from hessian_surgery.models.small import train_smallnet
@@ -75,10 +83,11 @@ def demo(
     parts = open_data("digits", seed)
     _notes().print(f"training a small net on {len(parts.hessian)} long-tailed, noisy digits", highlight=False)
     net = train_smallnet(parts.hessian, seed)
-    if (out / "result.json").exists() and not (out / "base.safetensors").exists():
-        raise InputError(f"out: {out} holds a run that is not a demo's; give another folder")
     with claimed(out):
-        (out / "result.json").unlink(missing_ok=True)
+        check_demo_folder(out)
+        for earlier in ("result.json", "history.jsonl"):
+            (out / earlier).unlink(missing_ok=True)
+        write_text(out / DEMO_MARK, "Written by hessian-surgery demo; the next demo replaces this folder's contents.\n")
         save_tensors(out / "base.safetensors", net.state_dict())
         opened = Opened(net, parts, read_checkpoint(out / "base.safetensors"), {"data": "digits", "model": "smallnet"})
         outcome = _operate(opened, SurgeryConfig(seed=seed), out, resume=False)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hessian_surgery import batches
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
@@ -45,6 +46,10 @@ def predict(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_S
 def answer(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Answers:
     """The model's answer to each image."""
     logits = compute_logits(classifier, data, batch_size)
+    wrong = ~torch.isfinite(logits).all(dim=1)
+    if wrong.any():
+        first = int(data.index[wrong.nonzero()[0, 0]])
+        raise InputError(f"model: its logits are not finite on image {first} ({int(wrong.sum())} such images)")
     log_p = logits.log_softmax(dim=1)
     return Answers(
         predicted=logits.argmax(dim=1),
@@ -58,7 +63,14 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
     inputs, _ = next(data.batches(32, classifier.device))
     # Both passes in one context: each context starts from the same random state, which would hide what is random.
     with classifier.evaluating(), torch.no_grad():
-        first, second = classifier.logits(inputs), classifier.logits(inputs)
+        try:
+            first, second = classifier.logits(inputs), classifier.logits(inputs)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, (InputError, torch.OutOfMemoryError)):
+                raise
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in batches.tensors(inputs))
+            reason = str(error).strip().partition("\n")[0]
+            raise InputError(f"model: it cannot take inputs of shape {shapes}: {reason}") from error
     outputs, classes = first.shape[1], len(data.classes)
     if outputs < classes:
         raise InputError(

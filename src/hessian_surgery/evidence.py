@@ -84,8 +84,8 @@ class ClassTest:
         lost: images that became wrong.
         p: two-sided.
         p_holm: after Holm's correction for testing every class.
-        detectable: the smallest change of accuracy that this test would find in four cases of five, if as many images
-            change as did here (at least one in twenty).
+        detectable: the smallest change of accuracy that this test, corrected for the number of classes, would find in
+            four cases of five, if as many images change as did here.
         claim: False where the class has too few images for one.
     """
 
@@ -134,7 +134,8 @@ class PairedTests:
         accuracy: over all images.
         balanced_accuracy: mean over classes.
         worst: the worst class's accuracy.
-        nll: mean −log p of the true class, in nats.
+        nll: mean −log p of the true class, in nats, before and after.
+        nll_change: its change.
         calibration_error: expected calibration error (15 bins) before and after.
         sigma_corrected: σ with its sampling noise taken off, before and after.
         churn: share of predictions that changed.
@@ -146,7 +147,8 @@ class PairedTests:
     accuracy: Difference
     balanced_accuracy: Difference
     worst: Difference
-    nll: Difference
+    nll: tuple[float, float]
+    nll_change: Difference
     calibration_error: tuple[float, float]
     sigma_corrected: tuple[float, float]
     churn: float
@@ -191,7 +193,8 @@ def compare(images: Comparison, seed: int = 0) -> PairedTests:
         accuracy=difference(lambda a: np.asarray(a @ count / count.sum())),
         balanced_accuracy=difference(lambda a: np.mean(a, axis=-1)),
         worst=difference(lambda a: np.min(a, axis=-1)),
-        nll=_mean_difference((images.after.nll - images.before.nll).double().numpy()),
+        nll=(float(images.before.nll.double().mean()), float(images.after.nll.double().mean())),
+        nll_change=_mean_difference((images.after.nll - images.before.nll).double().numpy()),
         calibration_error=(calibration_error(images.before, labels), calibration_error(images.after, labels)),
         sigma_corrected=(corrected_sigma(old, count), corrected_sigma(new, count)),
         churn=float((images.before.predicted != images.after.predicted).double().mean()),
@@ -223,13 +226,30 @@ def holm(p: list[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def detectable_change(images: int, changed: int) -> float:
-    """The smallest difference of a class's accuracy that McNemar's test finds with power 0.8 at the 5 % level.
+def detectable_change(images: int, changed: int, tests: int = 1) -> float:
+    """The smallest difference of a class's accuracy that the exact McNemar test finds in four cases of five.
 
-    Normal approximation: with a share d of images changed, the difference has a standard error of about √(d/n).
+    Args:
+        images: n, of the class.
+        changed: how many of them changed from right to wrong or back; at least as many as the difference needs.
+        tests: how many classes are tested at once: the level is 5 % divided by it (Holm's first step).
+
+    Returns:
+        A difference as a fraction, in steps of one image; 1 where none could be found.
     """
-    share = float(max(changed / images, 0.05))
-    return float(min(1.0, (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * np.sqrt(share / images)))
+    for net in range(1, images + 1):
+        if _power(net, max(changed, net), 0.05 / tests) >= 0.8:
+            return net / images
+    return 1.0
+
+
+def _power(net: int, changed: int, level: float) -> float:
+    """How often the test finds that gains exceed losses by `net` on average, if `changed` images change."""
+    critical = int(stats.binom.ppf(level / 2, changed, 0.5))
+    if stats.binom.cdf(critical, changed, 0.5) > level / 2:
+        critical -= 1
+    share = (changed + net) / (2 * changed)
+    return float(stats.binom.cdf(critical, changed, 1 - share)) if critical >= 0 else 0.0
 
 
 def corrected_sigma(per_class: Array, count: Array) -> float:
@@ -261,11 +281,16 @@ def flows(images: Comparison) -> tuple[Flow, ...]:
 
 
 def judge(tests: PairedTests, images: int) -> Verdict:
-    """The verdict: σ decides; where σ shows nothing, a loss of accuracy does. Few images carry none."""
+    """The verdict: σ decides, unless classes were levelled by making them worse on average; where σ shows nothing, a
+    loss of accuracy decides. Few images carry no verdict.
+    """
     low, high = tests.sigma.interval
     if images < FEW_IMAGES:
         return Verdict("no detectable change", f"No claim can be made from {images} held-out images.")
     spread, accuracy = f"σ {tests.sigma}", f"accuracy {tests.accuracy}"
+    if high < 0 and tests.balanced_accuracy.interval[1] < 0:
+        levelled = f"Worse: {spread} on held-out images, but the classes lost {tests.balanced_accuracy} on average"
+        return Verdict("worse", f"{levelled}, {accuracy}. Keep the original model.")
     if high < 0:
         return Verdict("better", f"Better: {spread} on held-out images, worst class {tests.worst}, {accuracy}.")
     if low > 0:
@@ -281,7 +306,7 @@ def judge(tests: PairedTests, images: int) -> Verdict:
 def _class_tests(kinds: Array, classes: tuple[str, ...]) -> tuple[ClassTest, ...]:
     count, lost, gained = (column.astype(int).tolist() for column in (kinds.sum(axis=1), kinds[:, 1], kinds[:, 2]))
     p = [mcnemar(g, b) for g, b in zip(gained, lost, strict=True)]
-    detectable = [detectable_change(n, g + b) for n, g, b in zip(count, gained, lost, strict=True)]
+    detectable = [detectable_change(n, g + b, len(classes)) for n, g, b in zip(count, gained, lost, strict=True)]
     claims = [n >= FEW_IMAGES for n in count]
     rows = zip(classes, gained, lost, p, holm(p), detectable, claims, strict=True)
     return tuple(ClassTest(*row) for row in rows)

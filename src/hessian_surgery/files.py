@@ -1,6 +1,5 @@
 """Files that are either whole or not there, and folders that one process writes at a time."""
 
-import errno
 import fcntl
 import json
 import os
@@ -13,6 +12,8 @@ from safetensors import SafetensorError
 
 from hessian_surgery.errors import InputError
 
+LOCK = ".lock"
+
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
@@ -22,8 +23,11 @@ def written_beside(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
         os.replace(beside, path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"out: {path} cannot be written: {getattr(error, 'strerror', None) or error}") from error
+    except (OSError, SafetensorError, RuntimeError) as error:  # torch.save reports a full disk as a RuntimeError
+        if isinstance(error, RuntimeError) and beside.exists() is False:
+            raise
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise InputError(f"out: {path} cannot be written: {reason}") from error
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
@@ -52,25 +56,36 @@ def write_json(path: Path, content: Any) -> None:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; a second process is refused. A killed process's claim ends with it."""
+    """Hold a folder for this process; a second process is refused. A killed process's claim ends with it.
+
+    What a killed process had half written there is removed.
+    """
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        lock = (folder / LOCK).open("w")
     except OSError as error:
         raise InputError(f"out: {folder} cannot be written: {error.strerror}") from error
     try:
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise
-                raise InputError(f"out: another process is writing {folder}; wait for it, or give another") from None
+            _lock(lock, folder)
+            for leftover in folder.glob(".*.tmp"):
+                leftover.unlink()
             try:
                 yield
             finally:
-                (folder / ".lock").unlink(missing_ok=True)
+                (folder / LOCK).unlink(missing_ok=True)
     finally:
         if made and not any(folder.iterdir()):
             folder.rmdir()
+
+
+def _lock(lock: Any, folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another process may have finished, and removed the file, between our opening and our locking it.
+        held = (folder / LOCK).exists() and os.fstat(lock.fileno()).st_ino == (folder / LOCK).stat().st_ino
+    except OSError:
+        held = False
+    if not held:
+        raise InputError(f"out: another process is writing {folder}; wait for it, or give another folder")

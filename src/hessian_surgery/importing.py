@@ -1,6 +1,7 @@
 """Objects by import path, `package.module:name`, for models and data of one's own."""
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -20,3 +21,15 @@ def import_object(spec: str, argument: str) -> Callable[..., Any]:
     if not callable(found):
         raise InputError(f"{argument}: {spec} is a {type(found).__name__}; it must be a function or a class")
     return found
+
+
+def call_object(spec: str, argument: str) -> Any:
+    """What the callable that `package.module:name` names gives when it is called without arguments."""
+    function = import_object(spec, argument)
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise InputError(f"{argument}: {spec} must be callable without arguments, but: {error}") from error
+    except ValueError:  # a built-in without a signature
+        pass
+    return function()

@@ -20,10 +20,12 @@ class ParameterSpace:
     Attributes:
         names: parameter names, as `module.named_parameters()` gives them.
         parameters: the parameters themselves, not copies.
+        aliases: every name of each parameter; tied weights have several.
     """
 
     names: tuple[str, ...]
     parameters: tuple[nn.Parameter, ...]
+    aliases: tuple[tuple[str, ...], ...] = ()
 
     @property
     def dimension(self) -> int:
@@ -72,8 +74,9 @@ class ParameterSpace:
     @torch.no_grad()
     def round_to(self, dtypes: Mapping[str, torch.dtype]) -> None:
         """Round each parameter to the nearest value of the dtype that `dtypes` gives for its name."""
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            parameter.copy_(parameter.to(dtypes.get(name, parameter.dtype)))
+        for names, parameter in zip(self.aliases, self.parameters, strict=True):
+            dtype = next((dtypes[name] for name in names if name in dtypes), parameter.dtype)
+            parameter.copy_(parameter.to(dtype))
 
 
 def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
@@ -92,4 +95,6 @@ def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
         hint = f"names look like {example!r}" if example else "the model has none: set requires_grad on some"
         raise InputError(f"parameters: no trainable parameter matches {pattern!r}; {hint}")
     names, parameters = zip(*named, strict=True)
-    return ParameterSpace(names, parameters)
+    every = list(module.named_parameters(remove_duplicate=False))
+    aliases = tuple(tuple(name for name, other in every if other is parameter) for parameter in parameters)
+    return ParameterSpace(names, parameters, aliases)

@@ -38,18 +38,24 @@ class WeightPatch:
         if weights_sha256(weights) != self.base_weights:
             hint = "; they are patched already" if weights_sha256(weights) == self.patched_weights else ""
             raise InputError(f"patch: it was made for other weights than these{hint}")
-        return self._toggle(weights)
+        return self._toggle(weights, self.patched_weights)
 
     def revert(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The base's weights from the patched ones; any other weights are refused."""
         if weights_sha256(weights) != self.patched_weights:
             hint = "; they are the base's already" if weights_sha256(weights) == self.base_weights else ""
             raise InputError(f"patch: these weights are not what it makes{hint}")
-        return self._toggle(weights)
+        return self._toggle(weights, self.base_weights)
 
-    def _toggle(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        changed = {name: _xor(weights[name], bits).view(weights[name].dtype) for name, bits in self.bits.items()}
-        return dict(weights) | changed
+    def _toggle(self, weights: Mapping[str, Tensor], expected: str) -> dict[str, Tensor]:
+        try:
+            changed = {name: _xor(weights[name], bits).view(weights[name].dtype) for name, bits in self.bits.items()}
+        except (KeyError, RuntimeError):
+            changed = {}
+        result = dict(weights) | changed
+        if weights_sha256(result) != expected:
+            raise InputError("patch: it is damaged: what it makes is not what it was made to make")
+        return result
 
     def save(self, path: Path) -> None:
         """Write `patch.safetensors`."""

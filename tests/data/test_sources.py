@@ -50,6 +50,9 @@ def test_separate_parts(folder, tmp_path):
     assert [len(parts.hessian), len(parts.sensitivity), len(parts.heldout)] == [8, 6, 16]
     parts = open_data(spec, heldout=more, hessian=more)
     assert [len(parts.hessian), len(parts.sensitivity), len(parts.heldout)] == [6, 16, 6]
+    for same in ({"heldout": spec}, {"sensitivity": spec}, {"sensitivity": more, "heldout": more}):
+        with pytest.raises(hs.InputError, match="decided on and reported on"):
+            open_data(spec, **same)
     parts = open_data(None, hessian=spec, sensitivity=spec, heldout=more)
     assert [len(parts.hessian), len(parts.sensitivity), len(parts.heldout)] == [8, 16, 6]
     picture(tmp_path / "other" / "wasp" / "0.png")
@@ -129,6 +132,14 @@ def test_a_cifar_file_that_holds_code_is_refused_and_never_run(archive, tmp_path
     with pytest.raises(hs.InputError, match=r"asks for (io|_io|__builtin__)\.open.*: refused"):
         open_data(f"{kind}:{folder}")
     assert not target.exists()
+    for array in (np.zeros(4), np.zeros(4, object), np.asfortranarray(np.zeros((6, 3072), np.uint8))):
+        (folder / "inner" / name).write_bytes(pickle.dumps({b"data": array}, protocol=2))
+        with pytest.raises(hs.InputError, match="refused"):
+            open_data(f"{kind}:{folder}")
+    for content in ({b"data": np.zeros(3, np.uint8)}, {b"labels": [1], b"fine_labels": [1]}):
+        (folder / "inner" / name).write_bytes(pickle.dumps(content, protocol=2))
+        with pytest.raises(hs.InputError, match="does not hold"):
+            open_data(f"{kind}:{folder}")
     (folder / "inner" / name).write_bytes(b"garbage")
     with pytest.raises(hs.InputError, match="cannot be read as a CIFAR file"):
         open_data(f"{kind}:{folder}")
@@ -169,8 +180,11 @@ def test_isic_is_split_by_lesion(isic):
 
 
 def test_isic_with_a_test_table(isic):
-    isic_table(isic / "ISIC_2019_Test_GroundTruth.csv", [("ISIC_T", 1.0, 0.0, 0.0)])
-    picture(isic / "ISIC_2019_Test_Input" / "ISIC_T.jpg")
+    header = ("image", *NAMES, "score_weight", "validation_weight")
+    rows = [("ISIC_T", 1.0, 0.0, 0.0, 0.5, 0.5), ("ISIC_U", 0.0, 0.0, 1.0, 0.5, 0.5)]
+    isic_table(isic / "ISIC_2019_Test_GroundTruth.csv", rows, header)
+    for name in ("ISIC_T", "ISIC_U"):
+        picture(isic / "ISIC_2019_Test_Input" / f"{name}.jpg")
     train, test = read_isic(isic, SMALL, seed=0)
     assert (len(train), len(test)) == (48, 1)
 

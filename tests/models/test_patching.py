@@ -93,5 +93,7 @@ def test_other_files_are_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(hs.InputError, match="not what it makes"):
         revert_patch(tmp_path / "other.safetensors", tmp_path / "patch.safetensors", out)
     assert not out.exists()
+    with pytest.raises(hs.InputError, match=r"out\.pt would be a \.safetensors file"):
+        apply_patch(tmp_path / "base.safetensors", tmp_path / "patch.safetensors", tmp_path / "out.pt")
     with pytest.raises(hs.InputError, match="exists; give another name"):
         apply_patch(tmp_path / "base.safetensors", tmp_path / "patch.safetensors", tmp_path / "other.safetensors")

@@ -15,6 +15,8 @@ from safetensors.torch import load_file
 import hessian_surgery as hs
 from hessian_surgery.models.small import SmallNet
 from hessian_surgery.surgery.loop import Observer
+from hessian_surgery.surgery.prepare import prepare
+from hessian_surgery.surgery.resume import fingerprint
 
 ITERATIONS = 6
 
@@ -115,6 +117,8 @@ def test_another_run_is_not_resumed(trained, digits_parts, quick, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         operate(quick, observer=Stop(2))
+    with pytest.raises(hs.InputError, match="holds another run"):
+        operate(quick)
     with pytest.raises(hs.InputError, match="belongs to a run with other options"):
         operate(replace(quick, seed=1), resume=True)
     (tmp_path / "history.jsonl").write_text("")
@@ -123,6 +127,23 @@ def test_another_run_is_not_resumed(trained, digits_parts, quick, tmp_path):
     (tmp_path / "checkpoint/state.safetensors").write_text("broken")
     with pytest.raises(hs.InputError, match=r"state\.safetensors cannot be read"):
         operate(quick, resume=True)
+
+
+def test_the_fingerprint_knows_images_buffers_and_frozen_weights(trained, digits_parts, quick):
+    def identity(model, sensitivity=digits_parts.sensitivity):
+        config = replace(quick, parameters="fc.*")
+        return fingerprint(prepare(model, digits_parts.hessian, sensitivity, config)[0])
+
+    first = identity(trained)
+    assert identity(trained) == first
+    brighter = replace(digits_parts.sensitivity, fetch=lambda p: digits_parts.sensitivity.fetch(p) + 0.1)
+    assert identity(trained, brighter) != first
+    trained.features[1].running_mean += 0.01
+    assert identity(trained) != first
+    trained.features[1].running_mean -= 0.01
+    with torch.no_grad():
+        trained.features[0].weight[0, 0, 0, 0] += 0.1
+    assert identity(trained) != first
 
 
 def test_two_runs_on_one_folder(tmp_path, checkpoint):

@@ -11,9 +11,13 @@ from hessian_surgery.classifier import Classifier, as_classifier
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.errors import InputError
+from hessian_surgery.files import LOCK
 from hessian_surgery.models.build import build_model
 from hessian_surgery.models.checkpoint import Checkpoint, load_weights, read_checkpoint
 from hessian_surgery.surgery.config import SurgeryConfig
+
+# The file that tells a demo's folder from others: only such a one may be replaced.
+DEMO_MARK = "demo.txt"
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,28 @@ def choose_device(name: str | None) -> torch.device:
 
 
 def check_folder(folder: Path, resume: bool) -> None:
-    """Refuse a folder that holds another run, finished or not."""
+    """Refuse a folder that holds anything but an unfinished run that is to be resumed."""
     if (folder / "result.json").exists():
         raise InputError(f"out: {folder} holds a finished run; give another folder, or move that one away")
     if (folder / "history.jsonl").exists() and not resume:
         raise InputError(f"out: {folder} holds an unfinished run; give --resume to go on with it, or another folder")
+    if not (folder / "history.jsonl").exists() and _contents(folder):
+        raise InputError(
+            f"out: {folder} holds other files, such as {_contents(folder)[0]}; give an empty or new folder"
+        )
+
+
+def check_demo_folder(folder: Path) -> None:
+    """Refuse a folder that holds anything but an earlier demo."""
+    if _contents(folder) and not (folder / DEMO_MARK).exists():
+        raise InputError(f"out: {folder} holds something other than a demo; give an empty or new folder")
+
+
+def _contents(folder: Path) -> list[str]:
+    """What lies in a folder, less our own lock and half-written files."""
+    if not folder.is_dir():
+        return []
+    return sorted(p.name for p in folder.iterdir() if p.name != LOCK and not (p.name[0] == "." and p.suffix == ".tmp"))
 
 
 def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:

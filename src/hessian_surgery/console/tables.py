@@ -19,7 +19,7 @@ def print_findings(console: Console, findings: Findings) -> None:
     images, tests = findings.heldout, findings.tests
     before, after = images.metrics()
     table = Table(title=f"{len(images.labels)} held-out images", title_justify="left")
-    for heading in ("class", "images", "before %", "after %", "change pp", "p (Holm)"):
+    for heading in ("class", "images", "before %", "after %", "change pp", "visible", "p (Holm)"):
         table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=heading != "class")
     shown, left_out = most_changed(before.per_class, after.per_class)
     for j in shown:
@@ -31,6 +31,7 @@ def print_findings(console: Console, findings: Findings) -> None:
             f"{100 * before.per_class[j]:.1f}",
             f"{100 * after.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]",
             _signed(100 * (after.per_class[j] - before.per_class[j])),
+            f"[dim]±{100 * test.detectable:.0f}[/]",
             f"{test.p_holm:.2g}" if test.claim else "[dim]too few[/]",
         )
     console.print(table)
@@ -56,10 +57,11 @@ def _summary(findings: Findings) -> Table:
     pairs = {"σ less sampling noise": tests.sigma_corrected, "calibration error": tests.calibration_error}
     for label, pair in pairs.items():
         summary.add_row(label, *(f"{100 * value:.1f} %" for value in pair), f"{100 * (pair[1] - pair[0]):+.1f} pp")
-    nll = [float(a.nll.double().mean()) for a in (findings.heldout.before, findings.heldout.after)]
-    low, high = tests.nll.interval
+    low, high = tests.nll_change.interval
     summary.add_row(
-        "loss (nats)", *(f"{x:.3f}" for x in nll), f"{tests.nll.difference:+.3f} \\[{low:+.3f}, {high:+.3f}]"
+        "loss (nats)",
+        *(f"{x:.3f}" for x in tests.nll),
+        f"{tests.nll_change.difference:+.3f} \\[{low:+.3f}, {high:+.3f}]",
     )
     summary.add_row("predictions changed", "", f"{100 * tests.churn:.1f} %")
     return summary

@@ -55,13 +55,14 @@ class Spectrum:
 class _Recurrence:
     """The tridiagonal matrix T_m (diagonal α, off-diagonal β; the last β is the one that leaves T_m).
 
-    `exhausted` says that the last step found nothing new: the pairs so far are exact, but others may be missing.
+    `since_exhausted` counts the steps since the Krylov space was last exhausted: right after that the pairs so far are
+    exact, but others may be missing.
     """
 
     basis: Basis
     alphas: list[float] = field(default_factory=list)
     betas: list[float] = field(default_factory=list)
-    exhausted: bool = False
+    since_exhausted: int = 0
 
     def ritz(self) -> tuple[Array, Array, Array]:
         """Ritz values (m,) in descending order, their vectors in the basis (m, m) as rows, relative residuals."""
@@ -112,7 +113,7 @@ def lanczos(
             vector = _extend(recurrence, operator, vector, draw)
             if progress is not None:
                 progress(step, limit)
-            settled = steps is None and step >= k and not recurrence.exhausted
+            settled = steps is None and recurrence.since_exhausted >= k
             if settled and (recurrence.ritz()[2][:k] <= tolerance).all():
                 break
         return _spikes(recurrence, k, tolerance, space)
@@ -132,10 +133,11 @@ def _extend(recurrence: _Recurrence, operator: Operator, vector: Tensor, draw: t
     # Where what is left after two passes is rounding, the Krylov space is exhausted. Go on from a fresh direction,
     # which finds what the first start vector had no part of; β = 0 keeps T_m exact. The threshold is tight: in float32
     # a bulk lies only four or five decades below the spikes.
-    recurrence.exhausted = beta <= 20 * torch.finfo(vector.dtype).eps * max(scale, max(map(abs, recurrence.alphas)))
-    if not recurrence.exhausted:
+    if beta > 20 * torch.finfo(vector.dtype).eps * max(scale, max(map(abs, recurrence.alphas))):
+        recurrence.since_exhausted += 1
         betas.append(beta)
         return remainder / beta
+    recurrence.since_exhausted = 0
     betas.append(0.0)
     if len(basis) == basis.dimension:
         return remainder

@@ -17,12 +17,37 @@ from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 
-# What a pickled array is made of; numpy has moved the first between versions.
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
-    ("numpy._core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
+
+class _Bytes:
+    """Stands in for numpy's dtype: bytes, whatever the file says."""
+
+    def __init__(self, *arguments: Any) -> None:
+        if not arguments or arguments[0] not in (b"u1", "u1"):
+            raise InputError(f"data: a CIFAR file holds an array of {arguments[:1]}, where bytes are expected: refused")
+
+    def __setstate__(self, state: Any) -> None:
+        """Byte order and flags mean nothing for bytes."""
+
+
+class _Array:
+    """Stands in for numpy's array while a file is read; numpy's own can be made to point anywhere."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.values = np.zeros(0, np.uint8)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, fortran, raw = state
+        if not isinstance(dtype, _Bytes) or not isinstance(raw, bytes) or fortran:
+            raise InputError("data: a CIFAR file holds an array that is not plain bytes: refused")
+        self.values = np.frombuffer(raw, np.uint8).reshape(shape)
+
+
+# What a pickled array is made of, by its old and new names; each is built by the stand-ins above.
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Bytes,
     ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),
 }
 _FILES = {
@@ -57,25 +82,30 @@ def read_cifar(folder: Path, kind: str, split: str, preprocessing: Preprocessing
     place = next((path.parent for path in sorted(folder.rglob(files["names"][0]))), None)
     if place is None:
         raise InputError(f"data: {folder} holds no {files['names'][0]}; it must be the extracted {kind} python archive")
-    names = _load(place / files["names"][0])[_NAMES[kind]]
-    parts = [_load(place / name) for name in files[split]]
-    pixels = torch.from_numpy(np.concatenate([part[b"data"] for part in parts])).reshape(-1, 3, 32, 32)
-    labels = torch.tensor([label for part in parts for label in part[_LABELS[kind]]])
+    try:
+        names = [name.decode() for name in _load(place / files["names"][0])[_NAMES[kind]]]
+        parts = [_load(place / name) for name in files[split]]
+        rows = np.concatenate([part[b"data"].values.reshape(len(part[_LABELS[kind]]), 3072) for part in parts])
+        labels = torch.tensor([int(label) for part in parts for label in part[_LABELS[kind]]])
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"data: {place} does not hold {kind}'s images, labels and names: {error!r}") from error
+    pixels = torch.from_numpy(rows).reshape(-1, 3, 32, 32)
 
     def fetch(positions: Tensor) -> Tensor:
         return preprocessing.normalize(pixels[positions])
 
-    classes = tuple(name.decode() for name in names)
-    return LabelledSet(fetch, labels, classes, torch.arange(len(labels)))
+    return LabelledSet(fetch, labels, tuple(names), torch.arange(len(labels)))
 
 
 def _load(path: Path) -> dict[bytes, Any]:
     try:
         content = _ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-    except (OSError, EOFError, pickle.UnpicklingError, ValueError, TypeError, AttributeError, IndexError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"data: {path} cannot be read as a CIFAR file: {error}") from error
+    except InputError:
+        raise
+    except Exception as error:  # a damaged pickle can raise anything
+        raise InputError(f"data: {path} cannot be read as a CIFAR file: {error!r}") from error
     if not isinstance(content, dict):
         raise InputError(f"data: {path} holds a {type(content).__name__}, not a CIFAR batch")
     return content

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
@@ -34,7 +34,7 @@ class Preprocessing:
         """Encoded image → (3, h, w) uint8."""
         try:
             image = Image.open(io.BytesIO(encoded)).convert("RGB")
-        except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        except Exception as error:  # a damaged image can raise anything
             raise InputError(f"data: {which} cannot be read as an image; remove it or mend it") from error
         if self.size is not None and image.size != (self.size, self.size):
             image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)

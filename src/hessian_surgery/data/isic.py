@@ -29,7 +29,9 @@ def read_isic(folder: Path, preprocessing: Preprocessing, seed: int) -> tuple[La
     classes = tuple(name for name in next(iter(rows.values())) if any(row[name] == 1 for row in rows.values()))
     images = {path.stem: path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES}
     if list(folder.rglob("*Test_GroundTruth.csv")):
+        # The official test table has images of an unknown class, which no model was trained on: they are left out.
         tests = _truth(_only(folder, "*Test_GroundTruth.csv"))
+        tests = {name: row for name, row in tests.items() if _diagnosis(row) in classes}
     else:
         chosen = _test_images(folder, list(rows), seed)
         tests = {name: rows.pop(name) for name in chosen}
@@ -49,9 +51,11 @@ def _only(folder: Path, pattern: str) -> Path:
 def _truth(path: Path) -> dict[str, dict[str, float]]:
     """Image name → {diagnosis: 0 or 1}."""
     rows = {}
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
             name = row.pop("image", None)
+            for weight in ("score_weight", "validation_weight"):  # in the official test table
+                row.pop(weight, None)
             try:
                 diagnoses = {key: float(value) for key, value in row.items()}
             except (TypeError, ValueError):
@@ -64,12 +68,16 @@ def _truth(path: Path) -> dict[str, dict[str, float]]:
     return rows
 
 
+def _diagnosis(row: dict[str, float]) -> str:
+    return max(row, key=lambda key: row[key])
+
+
 def _test_images(folder: Path, names: list[str], seed: int) -> list[str]:
     """A random share of the lesions, with all their images; each image is its own lesion where none is named."""
     lesions = dict.fromkeys(names, "")
     for path in folder.rglob("*Training_Metadata.csv"):
-        with path.open(newline="", encoding="utf-8") as file:
-            lesions |= {row["image"]: row.get("lesion_id") or "" for row in csv.DictReader(file)}
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            lesions |= {row.get("image", ""): row.get("lesion_id") or "" for row in csv.DictReader(file)}
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         groups[lesions[name] or name].append(name)
@@ -93,9 +101,5 @@ def _labelled(
     missing = next((name for name in rows if name not in images), None)
     if missing is not None:
         raise InputError(f"data: {folder} has a diagnosis of {missing} but no such image")
-    diagnoses = [max(row, key=lambda key: row[key]) for row in rows.values()]
-    unknown = next((name for name in diagnoses if name not in classes), None)
-    if unknown is not None:
-        raise InputError(f"data: {folder} has test images of {unknown}, but no training image of it")
-    labels = torch.tensor([classes.index(name) for name in diagnoses])
+    labels = torch.tensor([classes.index(_diagnosis(row)) for row in rows.values()])
     return read_files([images[name] for name in rows], labels, classes, preprocessing)

@@ -12,7 +12,7 @@ from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.parquet import parquet_files, read_parquet
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
-from hessian_surgery.importing import import_object
+from hessian_surgery.importing import call_object
 
 SPECS = "digits, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
 TEST_NAMES = ("test", "validation", "val", "valid")
@@ -43,7 +43,7 @@ class Source:
 
     def part(self, split: str, option: str) -> LabelledSet:
         """The set itself, or its `split` where it has several."""
-        found = self.single or (self.train if split == "train" else self.test)
+        found = self.single if self.single is not None else (self.train if split == "train" else self.test)
         if found is None:
             raise InputError(f"{option}: it holds no {split} part")
         return found
@@ -72,13 +72,19 @@ def open_data(
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
         return open_source(part_spec, seed, preprocessing).part(split, option) if part_spec else None
 
+    deciding, reporting = sensitivity or spec, heldout or spec
+    if (sensitivity or heldout) and deciding == reporting:
+        raise InputError(
+            f"heldout-data: {reporting} would be decided on and reported on; give --data alone to halve it"
+        )
     whole = open_source(spec, seed, preprocessing) if spec else Source(None, None)
-    train = opened(hessian, "train", "hessian-data") or whole.train
+    train = opened(hessian, "train", "hessian-data") if hessian else whole.train
     decide, report = opened(sensitivity, "test", "sensitivity-data"), opened(heldout, "test", "heldout-data")
     if whole.test is not None:
         if decide is None and report is None:
             decide, report = stratified_split(whole.test, (0.5, 0.5), seed)
-        decide, report = decide or whole.test, report or whole.test
+        decide = whole.test if decide is None else decide
+        report = whole.test if report is None else report
     if train is None or decide is None or report is None:
         lacking = (
             "train and test parts" if spec else "a --data source, or --hessian-, --sensitivity- and --heldout-data"
@@ -94,7 +100,8 @@ def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
     if spec == "digits":
         task = digits(seed)
         return Source(task.train, task.test)
-    if kind in ("parquet", "imagefolder", "cifar10", "cifar100", "isic") and not folder.exists():
+    readable = folder.is_dir() or (kind == "parquet" and folder.is_file())
+    if kind in ("parquet", "imagefolder", "cifar10", "cifar100", "isic") and not readable:
         raise InputError(f"data: {place or 'the folder'} does not exist; {kind}:DIR names a folder")
     if kind == "parquet":
         return _parquet(folder, preprocessing)
@@ -105,7 +112,7 @@ def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
     if kind == "isic":
         return Source(*read_isic(folder, preprocessing, seed))
     if place:
-        found = import_object(spec, "data")()
+        found = call_object(spec, "data")
         if isinstance(found, tuple) and len(found) == 2 and not hasattr(found[1], "ndim"):
             return Source(as_labelled(found[0]), as_labelled(found[1]))
         return Source(None, None, as_labelled(found))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.importing import import_object
+from hessian_surgery.importing import call_object
 from hessian_surgery.models.resnet import resnet18, resnet34, resnet50
 from hessian_surgery.models.small import smallnet
 
@@ -30,7 +30,7 @@ def build_model(spec: str, num_classes: int) -> nn.Module:
     if ":" not in spec:
         names = ", ".join(BUILT_IN)
         raise InputError(f"model: got {spec!r}; give one of {names}, or package.module:factory for your own")
-    module = import_object(spec, "model")()
+    module = call_object(spec, "model")
     if not isinstance(module, nn.Module):
         raise InputError(f"model: {spec} gave {type(module).__name__}; it must give a torch.nn.Module")
     return module

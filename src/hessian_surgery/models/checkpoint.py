@@ -6,7 +6,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from hessian_surgery.errors import InputError
@@ -41,7 +41,12 @@ class Checkpoint:
         texts = [self.metadata.get(f"normalize_{key}") for key in ("mean", "std")]
         if None in texts:
             return None
-        mean, std = ([float(number) for number in str(text).split(",")] for text in texts)
+        try:
+            mean, std = ([float(number) for number in str(text).strip("[]() ").split(",")] for text in texts)
+        except ValueError:
+            raise InputError(
+                f"checkpoint: its normalize_mean and normalize_std are {texts}; numbers are needed"
+            ) from None
         return mean, std
 
 
@@ -54,8 +59,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
             weights, metadata = _read_safetensors(path)
             return Checkpoint(path, weights, metadata, file_sha256(path), read_header(path))
         state = find_state(read_torch(path), path)
-    except (SafetensorError, OSError, EOFError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file can raise anything
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"checkpoint: {path} cannot be read, it may be truncated: {reason}") from error
     weights = {name.removeprefix("module."): tensor for name, tensor in state.items()}
     return Checkpoint(path, weights, {}, file_sha256(path))

@@ -19,7 +19,7 @@ def apply_patch(base: Path, patch_file: Path, out: Path) -> None:
 
 
 def revert_patch(patched: Path, patch_file: Path, out: Path) -> None:
-    """Write the file that the patch was made for; for safetensors, the very bytes."""
+    """Write the file that the patch was made for: for safetensors, the very bytes; a torch file from a torch file."""
     patch, checkpoint = load_patch(patch_file), read_checkpoint(patched)
     weights = patch.revert(checkpoint.weights)
     _save(checkpoint, weights, patch.base_header or checkpoint.header, out)
@@ -31,6 +31,9 @@ def revert_patch(patched: Path, patch_file: Path, out: Path) -> None:
 def _save(source: Checkpoint, weights: dict[str, Any], header: str, out: Path) -> None:
     if out.exists():
         raise InputError(f"out: {out} exists; give another name")
+    if (out.suffix == ".safetensors") != bool(header):
+        kind = "a .safetensors" if header else "a torch (.pt)"
+        raise InputError(f"out: {out.name} would be {kind} file; give it such a name")
     if header:
         save_like(out, header, weights)
         return

@@ -23,8 +23,8 @@ def to_markdown(findings: Findings) -> str:
         lines.append(
             f"| {label} | {100 * pair[0]:.1f} % | {100 * pair[1]:.1f} % | {100 * (pair[1] - pair[0]):+.1f} pp |"
         )
-    low, high = tests.nll.interval
-    lines.append(f"| loss (nats) | | | {tests.nll.difference:+.3f} [{low:+.3f}, {high:+.3f}] |")
+    (old, new), change, (low, high) = tests.nll, tests.nll_change.difference, tests.nll_change.interval
+    lines.append(f"| loss (nats) | {old:.3f} | {new:.3f} | {change:+.3f} [{low:+.3f}, {high:+.3f}] |")
     lines += [f"| predictions changed | | {100 * tests.churn:.1f} % | |", ""]
     lines += [
         "| class | images | before % | after % [95 %] | change pp | detectable pp | p (Holm) |",

@@ -10,6 +10,7 @@ from hessian_surgery import batches
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.curvature.basis import BLOCK_ROWS
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.evaluation import check_classifier
 from hessian_surgery.losses import cross_entropy
 from hessian_surgery.parameters import parameter_space
 from hessian_surgery.surgery.config import SurgeryConfig
@@ -60,6 +61,7 @@ def estimate_cost(
     classifier: Classifier, hessian_data: LabelledSet, sensitivity_data: LabelledSet, config: SurgeryConfig
 ) -> Cost:
     """The cost of `operate`, from one image's forward pass and arithmetic."""
+    check_classifier(classifier, sensitivity_data)
     space = parameter_space(classifier.module, config.parameters)
     spikes = config.spikes or max(1, len(sensitivity_data.classes) - 1)
     steps = min(config.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)

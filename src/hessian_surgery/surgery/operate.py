@@ -116,6 +116,8 @@ def _run(
         history = HistoryWriter(None, [], observer)
         accuracy = run_loop(problem, history)
         return history.records, accuracy
+    if not resume and (folder / "history.jsonl").exists():
+        raise InputError(f"folder: {folder} holds another run; give another, or resume=True to go on with it")
     identity = fingerprint(problem)
     state = load_state(folder, problem, identity) if resume else None
     history = HistoryWriter(folder, load_history(folder, state.iteration) if state else [], observer)

@@ -1,7 +1,6 @@
 """Outcome: what an operation did, as values and as a run folder."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from hessian_surgery.patch import WeightPatch, make_patch
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.diagnosis import SensitivityStructure
 from hessian_surgery.surgery.loop import IterationRecord, Observer
+from hessian_surgery.surgery.resume import forget_state
 from hessian_surgery.tensorfile import save_like, save_tensors
 
 SCHEMA_VERSION = 1
@@ -132,7 +132,7 @@ class Outcome:
         else:
             save_tensors(folder / "model.safetensors", self.weights)
         write_json(folder / "result.json", self.as_dict())
-        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        forget_state(folder)
 
 
 def load_findings(folder: Path) -> Findings:
@@ -170,6 +170,8 @@ class HistoryWriter(Observer):
         self.records = list(earlier)
         if self._path and earlier:
             write_text(self._path, "".join(history_line(record) for record in earlier))
+        for record in earlier:
+            inner.iteration(record)
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Pass it on."""

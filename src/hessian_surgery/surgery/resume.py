@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,22 +10,26 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from hessian_surgery import batches
 from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import Snapshot
 from hessian_surgery.surgery.amplitude import AdamControl, Controller, GammaControl
 from hessian_surgery.surgery.loop import Problem, State
-from hessian_surgery.tensorfile import save_tensors
+from hessian_surgery.tensorfile import save_tensors, weights_sha256
 
 CONTROLLERS: dict[str, type[AdamControl] | type[GammaControl]] = {"adam": AdamControl, "gamma": GammaControl}
 
 
 def fingerprint(problem: Problem) -> str:
-    """A hash of all that a run depends on: choices, starting weights, images."""
+    """A hash of all that a run depends on: choices, starting weights and buffers, images and labels."""
     digest = hashlib.sha256(json.dumps(problem.config.as_dict(), sort_keys=True).encode())
+    digest.update(weights_sha256(problem.classifier.module.state_dict()).encode())
     for data in (problem.sensitivity_data, problem.hessian_data):
-        digest.update(repr(data.classes).encode() + data.index.numpy().tobytes() + data.labels.numpy().tobytes())
-    for weight in problem.space.snapshot():
-        digest.update(weight.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(repr(data.classes).encode())
+        tensors = {"index": data.index, "labels": data.labels}
+        if not (data is problem.hessian_data and problem.config.redraw_hessian):  # else it is not held, but read anew
+            tensors |= {str(i): tensor for i, tensor in enumerate(batches.tensors(data.inputs()))}
+        digest.update(weights_sha256(tensors).encode())
     return digest.hexdigest()
 
 
@@ -53,22 +58,31 @@ def load_state(folder: Path, problem: Problem, identity: str) -> State | None:
         return None
     try:
         with safe_open(_path(folder), framework="pt") as file:
-            rest = json.loads(file.metadata()["state"])
+            rest = json.loads((file.metadata() or {})["state"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, OSError, KeyError) as error:
+        if rest["identity"] != identity:
+            raise InputError(
+                f"resume: {folder} belongs to a run with other options, weights or images; give those again"
+            )
+        controller: Controller = CONTROLLERS[rest["control"]](**rest["controller"])
+        problem.space.restore(_snapshot("now", tensors))
+        return State(
+            iteration=rest["iteration"],
+            accuracy=tensors["accuracy"].numpy(),
+            controller=controller,
+            best_accuracy=tensors["best_accuracy"].numpy(),
+            best_weights=problem.space.snapshot() if rest["best_is_now"] else _snapshot("best", tensors),
+            idle=rest["idle"],
+        )
+    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error
-    if rest["identity"] != identity:
-        raise InputError(f"resume: {folder} belongs to a run with other options, weights or images; give those again")
-    problem.space.restore(_snapshot("now", tensors))
-    controller: Controller = CONTROLLERS[rest["control"]](**rest["controller"])
-    return State(
-        iteration=rest["iteration"],
-        accuracy=tensors["accuracy"].numpy(),
-        controller=controller,
-        best_accuracy=tensors["best_accuracy"].numpy(),
-        best_weights=problem.space.snapshot() if rest["best_is_now"] else _snapshot("best", tensors),
-        idle=rest["idle"],
-    )
+
+
+def forget_state(folder: Path) -> None:
+    """Remove the state of a run that is finished, and nothing else."""
+    _path(folder).unlink(missing_ok=True)
+    with suppress(OSError):
+        _path(folder).parent.rmdir()
 
 
 def _path(folder: Path) -> Path:

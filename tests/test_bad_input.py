@@ -110,6 +110,10 @@ def colour():
     return pair_with(lambda x, y: (x.expand(-1, 3, -1, -1), y))
 
 
+def own_weights():
+    return SmallNet(10)
+
+
 def not_a_model():
     return "a string"
 
@@ -119,7 +123,7 @@ OPTIONS = [
     ({"--model": "vgg"}, "model: got 'vgg'"),
     ({"--model": "resnet18"}, "lacks"),
     ({"--model": "smallnet", "--checkpoint": None}, "has no weights of its own"),
-    ({"--model": f"{MINE}:absent"}, "model: cannot import"),
+    ({"--model": f"{MINE}:absent"}, "is no built-in form, and cannot be imported"),
     ({"--model": f"{MINE}:not_a_model"}, "must give a torch.nn.Module"),
     ({"--model": f"{MINE}:dice", "--checkpoint": None}, "two identical passes in evaluation mode differ"),
     ({"--model": f"{MINE}:broken", "--checkpoint": None}, "logits are not finite"),
@@ -133,7 +137,7 @@ OPTIONS = [
     ({"--data": "digits", "--heldout-data": "digits"}, "decided on and reported on"),
     ({"--out": "."}, "holds other files, such as base.safetensors"),
     ({"--checkpoint": "absent.safetensors"}, "absent.safetensors is not a file"),
-    ({"--data": None}, "a --data source"),
+    ({"--data": None}, "data: missing; give --data"),
     ({"--data": "mnist"}, "data: got 'mnist'"),
     ({"--data": "parquet:."}, "must hold train and test parquet files"),
     ({"--data": "imagefolder:nowhere"}, "nowhere does not exist"),
@@ -154,8 +158,11 @@ OPTIONS = [
     ({"--parameters": "nothing.*"}, "no trainable parameter matches"),
     ({"--spikes": "9", "--lanczos-steps": "4"}, "at least as many as spikes"),
     ({"--spikes": "10000"}, "spikes: got 10000"),
-    ({"--mean": "1,2"}, "mean: got (1.0, 2.0); three numbers are needed"),
-    ({"--std": "a,b,c"}, "std: got 'a', which is not a number"),
+    ({"--mean": "1,2", "--std": "1,1,1"}, "mean: got (1.0, 2.0); three numbers are needed"),
+    ({"--mean": "0,0,0", "--std": "a,b,c"}, "std: got 'a', which is not a number"),
+    ({"--mean": "0,0,0"}, "--mean and --std go together"),
+    ({"--mean": "125,122,114", "--std": "63,62,66"}, "divide it by 255"),
+    ({"--model": "smallnet", "--data": "folder:photos"}, "is no built-in form"),
     ({"--out": "base.safetensors/run"}, "cannot be written"),
 ]
 
@@ -174,6 +181,14 @@ def test_options(run, capsys, tmp_path, checkpoint, change, message):
     arguments = [word for pair in options.items() if pair[1] is not None for word in pair]
     refused(run("operate", *arguments), capsys.readouterr(), message)
     assert [path.name for path in tmp_path.iterdir()] == ["base.safetensors"]
+
+
+def test_a_test_part_that_is_missing(run, capsys, tmp_path, pictures):
+    (pictures / "test").rename(pictures / "exam")
+    code = run("operate", "--model", f"{MINE}:two_classes", "--data", f"imagefolder:{pictures}", "--out", "run")
+    refused(code, capsys.readouterr(), "pictures has no test part; add one")
+    code = run("operate", "--model", f"{MINE}:two_classes", "--data", str(pictures), "--out", "run")
+    refused(code, capsys.readouterr(), "did you mean imagefolder:")
 
 
 class Evil:

@@ -7,6 +7,8 @@ import torch
 from safetensors.torch import load_file
 from test_operate import check_contract
 
+import hessian_surgery as hs
+
 SHORT = ["--iterations", "2", "--hessian-samples", "64", "--amplitude", "0.02"]
 
 
@@ -125,3 +127,26 @@ def test_as_a_module_and_unknown_options():
     assert all(command in helped.stdout for command in ("demo", "operate", "diagnose"))
     wrong = subprocess.run([sys.executable, "-m", "hessian_surgery", "demo", "--sed"], capture_output=True, text=True)
     assert wrong.returncode == 2
+
+
+@pytest.mark.parametrize("command", ["demo", "operate", "diagnose", "report", "apply", "revert"])
+def test_help_of_every_command(run, capsys, command):
+    assert run(command, "--help") == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Usage:")
+    assert "--help" in text
+
+
+def test_version(run, capsys):
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"hessian-surgery {hs.__version__}\n"
+
+
+def test_usage_errors_are_short(run, capsys):
+    assert run("operate", "--iterations", "many", "--model", "smallnet") == 2
+    assert len(capsys.readouterr().err.splitlines()) <= 4
+
+
+def test_what_was_not_given_is_said(run, capsys):
+    assert run("diagnose", "--model", "test_bad_input:own_weights", "--data", "digits", "--dry-run") == 0
+    assert "no --checkpoint: the weights that test_bad_input:own_weights comes with are used" in capsys.readouterr().err

@@ -64,5 +64,5 @@ def test_misuse_is_named(tmp_path):
     save_file(base, tmp_path / "model.safetensors")
     with pytest.raises(InputError, match="is not a patch"):
         load_patch(tmp_path / "model.safetensors")
-    with pytest.raises(InputError, match="cannot be read"):
-        load_patch(tmp_path / "absent.safetensors")
+    with pytest.raises(InputError, match="is not a file; give a run's patch"):
+        load_patch(tmp_path)

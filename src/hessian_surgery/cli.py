@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from hessian_surgery import __version__
 from hessian_surgery.console.inputs import (
     DEMO_MARK,
     InputOptions,
@@ -35,10 +36,10 @@ from hessian_surgery.surgery.outcome import Outcome, load_findings
 from hessian_surgery.tensorfile import save_tensors
 
 app = typer.Typer(
-    help="Lift the weak classes of a trained classifier along the spikes of its loss Hessian.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 Model = Annotated[str, typer.Option(help="resnet18, resnet34, resnet50, smallnet, or package.module:factory.")]
@@ -49,7 +50,9 @@ SensitivityData = Annotated[
     str | None, typer.Option(help="Images to decide on, instead of half of --data's test part.")
 ]
 HeldoutData = Annotated[str | None, typer.Option(help="Images to report on, instead of half of --data's test part.")]
-Preset = Annotated[str, typer.Option(help="default, or paper[:cifar10|cifar100|isic[/focal|/class-balanced]].")]
+Preset = Annotated[
+    str, typer.Option(help="default, paper, paper:cifar100, paper:isic, paper:isic/focal, paper:isic/class-balanced.")
+]
 Out = Annotated[Path, typer.Option(help="Run folder to write; it must not hold another run.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out, if there is one.")]
 Seed = Annotated[int, typer.Option(help="Fixes every random draw.", min=0)]
@@ -71,6 +74,21 @@ Control = Annotated[str | None, typer.Option(help="Amplitude control: adam or ga
 Bound = Annotated[str | None, typer.Option(help="ball, or box (per spike, for eigenvalues far apart).")]
 Exponent = Annotated[str | None, typer.Option(help="p of the class-error weights, or auto for the p-rule.")]
 Target = Annotated[str | None, typer.Option(help="sigma, or worst (the worst class).")]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"hessian-surgery {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    """Lift the weak classes of a trained classifier along the spikes of its loss Hessian."""
 
 
 @app.command()
@@ -170,7 +188,7 @@ def diagnose(
     if dry_run:
         _show_cost(opened, config, as_json)
         return
-    with TerminalObserver(_notes(), 1) as observer:
+    with TerminalObserver(_notes(), 1, opened.remarks) as observer:
         found = run_diagnosis(
             opened.model,
             hessian_data=opened.parts.hessian,
@@ -243,19 +261,26 @@ def _open(given: dict[str, Any]) -> Opened:
 
 
 def _operate(opened: Opened, config: SurgeryConfig, folder: Path, resume: bool) -> Outcome:
-    checkpoint = opened.checkpoint
-    with TerminalObserver(_notes(), config.iterations) as terminal:
-        outcome = run_operation(
-            opened.model,
-            hessian_data=opened.parts.hessian,
-            sensitivity_data=opened.parts.sensitivity,
-            heldout_data=opened.parts.heldout,
-            config=config,
-            stored_as=checkpoint.dtypes if checkpoint else None,
-            folder=folder,
-            resume=resume,
-            observer=terminal,
+    checkpoint, parts = opened.checkpoint, opened.parts
+    sizes = f"deciding on {len(parts.sensitivity)} sensitivity images, reporting on {len(parts.heldout)} held-out ones"
+    try:
+        with TerminalObserver(_notes(), config.iterations, (*opened.remarks, sizes)) as terminal:
+            outcome = run_operation(
+                opened.model,
+                hessian_data=parts.hessian,
+                sensitivity_data=parts.sensitivity,
+                heldout_data=parts.heldout,
+                config=config,
+                stored_as=checkpoint.dtypes if checkpoint else None,
+                folder=folder,
+                resume=resume,
+                observer=terminal,
+            )
+    except KeyboardInterrupt:
+        _notes().print(
+            "interrupted; the same command with --resume goes on from the last finished iteration", soft_wrap=True
         )
+        raise
     outcome.save(folder, checkpoint, opened.given)
     return outcome
 
@@ -275,6 +300,8 @@ def _show_cost(opened: Opened, config: SurgeryConfig, as_json: bool) -> None:
         _print_json(cost.as_dict())
     else:
         print_cost(Console(), cost)
+        for remark in opened.remarks:
+            _notes().print(remark, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_json(content: dict[str, Any]) -> None:

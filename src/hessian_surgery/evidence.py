@@ -114,8 +114,10 @@ class Flow:
 
     def __str__(self) -> str:
         def listed(counts: dict[str, int], word: str) -> str:
-            top = sorted(counts.items(), key=lambda item: -item[1])[:2]
-            return ", ".join(f"{count} {word} {name}" for name, count in top)
+            ranked = sorted(counts.items(), key=lambda item: -item[1])
+            parts = [f"{count} {word} {name}" for name, count in ranked[:2]]
+            others = sum(count for _, count in ranked[2:])
+            return ", ".join(parts + ([f"{others} {word} others"] if others else []))
 
         parts = []
         if self.gained:
@@ -284,10 +286,12 @@ def judge(tests: PairedTests, images: int) -> Verdict:
     """The verdict: σ decides, unless classes were levelled by making them worse on average; where σ shows nothing, a
     loss of accuracy decides. Few images carry no verdict.
     """
-    low, high = tests.sigma.interval
     if images < FEW_IMAGES:
         return Verdict("no detectable change", f"No claim can be made from {images} held-out images.")
-    spread, accuracy = f"σ {tests.sigma}", f"accuracy {tests.accuracy}"
+    if tests.churn == 0:
+        return Verdict("no detectable change", "No prediction changed: no step was kept, or none that matters.")
+    low, high = tests.sigma.interval
+    spread, accuracy = f"σ {tests.sigma}", f"accuracy {tests.accuracy}{_losers(tests)}"
     if high < 0 and tests.balanced_accuracy.interval[1] < 0:
         levelled = f"Worse: {spread} on held-out images, but the classes lost {tests.balanced_accuracy} on average"
         return Verdict("worse", f"{levelled}, {accuracy}. Keep the original model.")
@@ -299,8 +303,18 @@ def judge(tests: PairedTests, images: int) -> Verdict:
         return Verdict("worse", f"Worse: {accuracy} on held-out images for no detectable gain ({spread}).")
     return Verdict(
         "no detectable change",
-        f"No detectable change: {spread} on held-out images is within noise, {accuracy}. Keep the original model.",
+        f"No detectable change of σ: {spread} on held-out images is within noise, {accuracy}. Keep the original model.",
     )
+
+
+def _losers(tests: PairedTests) -> str:
+    """The classes that lost significantly, as the end of a sentence."""
+    lost = [test for test in tests.per_class if test.claim and test.p_holm < 0.05 and test.lost > test.gained]
+    named = [
+        f"{test.name} ({test.lost - test.gained} images)" for test in sorted(lost, key=lambda t: t.gained - t.lost)
+    ]
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    return f"; lost significantly: {', '.join(named[:3])}{more}" if named else ""
 
 
 def _class_tests(kinds: Array, classes: tuple[str, ...]) -> tuple[ClassTest, ...]:

@@ -17,7 +17,7 @@ def import_object(spec: str, argument: str) -> Callable[..., Any]:
     try:
         found = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{argument}: cannot import {spec!r}: {error}") from error
+        raise InputError(f"{argument}: {spec!r} is no built-in form, and cannot be imported: {error}") from error
     if not callable(found):
         raise InputError(f"{argument}: {spec} is a {type(found).__name__}; it must be a function or a class")
     return found

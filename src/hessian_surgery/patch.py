@@ -80,6 +80,8 @@ def make_patch(
 
 def load_patch(path: Path) -> WeightPatch:
     """Read `patch.safetensors`."""
+    if not path.is_file():
+        raise InputError(f"patch: {path} is not a file; give a run's patch.safetensors")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

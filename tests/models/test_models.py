@@ -31,7 +31,11 @@ def test_built_in_names_and_import_paths():
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("resnet51", "give one of resnet18"), ("os:getcwd", "must give a torch.nn.Module"), ("a.b:c", "cannot import")],
+    [
+        ("resnet51", "give one of resnet18"),
+        ("os:getcwd", "must give a torch.nn.Module"),
+        ("a.b:c", "cannot be imported"),
+    ],
 )
 def test_bad_models_are_named(spec, message):
     with pytest.raises(hs.InputError, match=message):

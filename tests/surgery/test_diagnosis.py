@@ -48,4 +48,6 @@ def test_advice():
     one = analyse(np.ones((3, 3)), ("a", "b", "c"))
     assert advise(metrics([0.5, 0.8, 0.9], 100), several).startswith("Worth operating")
     assert advise(metrics([0.5, 0.8, 0.9], 100), one).startswith("Doubtful")
+    assert advise(metrics([1.0, 0.0, 0.0], 100), several).startswith("Look at the inputs first")
+    assert advise(metrics([0.5, 0.8, 0.9], 100), analyse(np.zeros((2, 3)), ("a", "b", "c"))).startswith("Look at")
     assert advise(metrics([0.78, 0.8, 0.82], 50), several).startswith("Not worth operating")

@@ -9,7 +9,7 @@ from torch import nn
 
 from hessian_surgery.classifier import Classifier, as_classifier
 from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.sources import Parts, open_data
+from hessian_surgery.data.sources import IMAGE_KINDS, Parts, open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import LOCK
 from hessian_surgery.models.build import build_model
@@ -22,12 +22,15 @@ DEMO_MARK = "demo.txt"
 
 @dataclass(frozen=True)
 class Opened:
-    """A model with its weights in place, its data, the file that the weights came from, and the options for them."""
+    """A model with its weights in place, its data, the file that the weights came from, and the options for them,
+    and what a person should know about them.
+    """
 
     model: nn.Module
     parts: Parts
     checkpoint: Checkpoint | None
     given: dict[str, Any]
+    remarks: tuple[str, ...] = ()
 
     @property
     def classifier(self) -> Classifier:
@@ -69,7 +72,7 @@ def open_inputs(options: InputOptions, seed: int) -> Opened:
     elif ":" not in options.model:
         raise InputError(f"checkpoint: --model {options.model} has no weights of its own; give --checkpoint FILE")
     given = {name: str(value) for name, value in asdict(options).items() if value is not None}
-    return Opened(module.to(device), parts, checkpoint, given)
+    return Opened(module.to(device), parts, checkpoint, given, _remarks(options, checkpoint))
 
 
 def choose_config(preset: str, seed: int, **options: Any) -> SurgeryConfig:
@@ -115,6 +118,19 @@ def _contents(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.name != LOCK and not (p.name[0] == "." and p.suffix == ".tmp"))
 
 
+def _remarks(options: InputOptions, checkpoint: Checkpoint | None) -> tuple[str, ...]:
+    """What was not given, and what is done instead."""
+    remarks = []
+    if checkpoint is None:
+        remarks.append(f"note: no --checkpoint: the weights that {options.model} comes with are used")
+    images = any(spec and spec.partition(":")[0] in IMAGE_KINDS for spec in (options.data, options.heldout_data))
+    if images and options.mean is None and not (checkpoint and checkpoint.normalization()):
+        remarks.append(
+            "images are scaled to [0, 1] and not normalised: no --mean and --std, and none in the checkpoint"
+        )
+    return tuple(remarks)
+
+
 def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:
     """How many outputs a built-in model gets: as many as the checkpoint's head has, or the data's classes."""
     bias = checkpoint.weights.get("fc.bias") if checkpoint else None
@@ -136,10 +152,10 @@ def _preprocessing(checkpoint: Checkpoint | None, options: InputOptions) -> Prep
     chosen = Preprocessing(size=options.image_size)
     if known is not None:
         chosen = replace(chosen, mean=tuple(known[0]), std=tuple(known[1]))
-    if options.mean is not None:
-        chosen = replace(chosen, mean=_numbers("mean", options.mean))
-    if options.std is not None:
-        chosen = replace(chosen, std=_numbers("std", options.std))
+    if (options.mean is None) != (options.std is None):
+        raise InputError("mean: --mean and --std go together; give both, such as --mean 0.5,0.5,0.5 --std 0.2,0.2,0.2")
+    if options.mean is not None and options.std is not None:
+        chosen = replace(chosen, mean=_numbers("mean", options.mean), std=_numbers("std", options.std))
     return chosen
 
 

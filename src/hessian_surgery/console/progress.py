@@ -12,10 +12,17 @@ STAGES = {"lanczos": (0.0, 0.3), "sensitivity": (0.3, 0.65), "measure": (0.95, 0
 
 
 class TerminalObserver(Observer):
-    """A bar with the stage and the time left, where stderr is a terminal, and a line per iteration."""
+    """A bar with the stage and the time left, where stderr is a terminal, and a line per iteration.
 
-    def __init__(self, console: Console, iterations: int) -> None:
+    Args:
+        console: where to print.
+        iterations: how many there will be.
+        opening: lines to print once work begins, which is when the input has been found good.
+    """
+
+    def __init__(self, console: Console, iterations: int, opening: tuple[str, ...] = ()) -> None:
         self._console = console
+        self._opening = list(opening)
         self._total = iterations
         self._finished = 0
         self._progress = Progress(
@@ -41,6 +48,8 @@ class TerminalObserver(Observer):
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Move the bar within the present iteration."""
+        while self._opening:
+            self._console.print(self._opening.pop(0), highlight=False, markup=False, soft_wrap=True)
         start, share = STAGES[name]
         text = f"iteration {self._finished + 1}/{self._total} · {name} {done}/{total}"
         place = self._finished + start + share * done / total

@@ -78,8 +78,8 @@ def describe_choices(choices: dict[str, Any]) -> str:
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     """Class accuracies, S, its structure, and the advice."""
-    title = "Accuracy, and its answer to each spike λ (pp per 0.01 of amplitude)"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    console.print("[italic]Accuracy, and its answer to each spike λ (pp per 0.01 of amplitude)[/]", highlight=False)
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("class", overflow="ellipsis", max_width=12)
     table.add_column("% \\[95 %]", justify="right", no_wrap=True)
     spikes = range(min(len(diagnosis.eigenvalues), 9))
@@ -92,10 +92,12 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
         table.add_row(escape(name), accuracy, *cells)
     console.print(table)
     structure = diagnosis.structure
-    flatness = "none" if structure.flatness is None else f"{structure.flatness:.2f}"
+    flatness = "–" if structure.flatness is None else f"{structure.flatness:.2f}×"
     console.print(
-        f"effective rank {structure.effective_rank:.2f}   σ₁/σ₂ {flatness}   ‖S‖ {structure.frobenius:.3g}   "
-        f"error ratio {diagnosis.error_ratio:.1f} (p = {diagnosis.exponent:g})   ε {diagnosis.epsilon:.3g}",
+        f"effective rank {structure.effective_rank:.2f}   singular values {flatness} apart   "
+        f"‖S‖ {structure.frobenius:.3g}\n"
+        f"error ratio {diagnosis.error_ratio:.1f}, so the paper's rule gives p = {diagnosis.exponent:g}   "
+        f"probe ε {diagnosis.epsilon:.3g}",
         highlight=False,
     )
     for one, other in structure.entangled:

@@ -29,6 +29,8 @@ class Preprocessing:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) != 3 or (name == "std" and min(values) <= 0):
                 raise InputError(f"{name}: got {values}; three numbers are needed" + ", above 0" * (name == "std"))
+            if max(values) > 2:
+                raise InputError(f"{name}: got {values}; it is for pixels between 0 and 1, so divide it by 255")
 
     def decode(self, encoded: bytes, which: str) -> Tensor:
         """Encoded image → (3, h, w) uint8."""

@@ -15,6 +15,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.importing import call_object
 
 SPECS = "digits, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
+IMAGE_KINDS = ("parquet", "imagefolder", "cifar10", "cifar100", "isic")
 TEST_NAMES = ("test", "validation", "val", "valid")
 
 
@@ -86,11 +87,17 @@ def open_data(
         decide = whole.test if decide is None else decide
         report = whole.test if report is None else report
     if train is None or decide is None or report is None:
-        lacking = (
-            "train and test parts" if spec else "a --data source, or --hessian-, --sensitivity- and --heldout-data"
-        )
-        raise InputError(f"data: got {spec!r}, where {lacking} are needed")
+        raise InputError(_lacking(spec, whole))
     return Parts(*_same_classes(train, decide, report))
+
+
+def _lacking(spec: str | None, source: Source) -> str:
+    if spec is None:
+        return "data: missing; give --data, or all of --hessian-data, --sensitivity-data and --heldout-data"
+    if source.single is not None:
+        return f"data: {spec} is one set, where train and test parts are needed"
+    part = "train" if source.train is None else "test"
+    return f"data: {spec} has no {part} part; add one, or give --hessian-data, --sensitivity-data or --heldout-data"
 
 
 def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
@@ -101,7 +108,7 @@ def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
         task = digits(seed)
         return Source(task.train, task.test)
     readable = folder.is_dir() or (kind == "parquet" and folder.is_file())
-    if kind in ("parquet", "imagefolder", "cifar10", "cifar100", "isic") and not readable:
+    if kind in IMAGE_KINDS and not readable:
         raise InputError(f"data: {place or 'the folder'} does not exist; {kind}:DIR names a folder")
     if kind == "parquet":
         return _parquet(folder, preprocessing)
@@ -116,7 +123,8 @@ def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
         if isinstance(found, tuple) and len(found) == 2 and not hasattr(found[1], "ndim"):
             return Source(as_labelled(found[0]), as_labelled(found[1]))
         return Source(None, None, as_labelled(found))
-    raise InputError(f"data: got {spec!r}; give {SPECS}")
+    hint = f"; did you mean imagefolder:{spec}?" if Path(spec).is_dir() else ""
+    raise InputError(f"data: got {spec!r}; give {SPECS}{hint}")
 
 
 def _parquet(place: Path, preprocessing: Preprocessing) -> Source:
@@ -154,5 +162,8 @@ def _same_classes(*parts: LabelledSet) -> list[LabelledSet]:
     for part in parts:
         if part.classes != names[: len(part.classes)]:
             differing = next(pair for pair in zip(part.classes, names, strict=False) if pair[0] != pair[1])
-            raise InputError(f"data: its parts have different classes, such as {differing[0]!r} and {differing[1]!r}")
+            one, other = differing
+            raise InputError(
+                f"data: its parts have different classes, {one!r} in one and {other!r} in another: name them alike"
+            )
     return [replace(part, classes=names) for part in parts]

@@ -80,7 +80,7 @@ def read_torch(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise InputError(
-            f"checkpoint: {path} holds more than weights, and loading it could run code: refused; "
+            f"checkpoint: {path} is no file of weights, or holds more, and loading it could run code: refused; "
             "save the model's state_dict() instead"
         ) from error
 
@@ -104,7 +104,8 @@ def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
     if missing or unknown:
         which = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model lacks"
         more = len(missing) + len(unknown) - 1
-        raise InputError(f"checkpoint: {checkpoint.path} {which}" + (f" (and {more} more differ)" if more else ""))
+        others = f" (and {more} more differ)" if more else ""
+        raise InputError(f"checkpoint: {checkpoint.path} {which}{others}; give the --model that it was trained with")
     for name, tensor in checkpoint.weights.items():
         if tensor.shape != wanted[name].shape:
             raise InputError(

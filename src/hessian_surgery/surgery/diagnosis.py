@@ -151,10 +151,15 @@ def advise(metrics: Metrics, structure: SensitivityStructure) -> str:
     accuracy, count = np.array(metrics.per_class), np.array(metrics.count, dtype=np.float64)
     noise = sampling_sigma(accuracy, count)
     spread, rank = f"σ is {100 * metrics.sigma:.1f} pp", f"effective rank {structure.effective_rank:.1f}"
+    if structure.frobenius == 0 or metrics.balanced_accuracy < 1.2 / len(accuracy):
+        return (
+            f"Look at the inputs first: balanced accuracy is {100 * metrics.balanced_accuracy:.0f} %, near chance, or "
+            "no class answers to any spike; check checkpoint, normalisation, image size and the order of the classes."
+        )
     if metrics.sigma < 1.5 * noise:
         return f"Not worth operating: {spread}, and sampling alone would give about {100 * noise:.1f} pp."
-    if structure.effective_rank < 2:
-        return f"Doubtful: {spread}, but the classes move along one axis only ({rank}); expect a small gain."
+    if structure.effective_rank < 1.5:
+        return f"Doubtful: {spread}, but the classes move along about one axis ({rank}); expect a small gain."
     return (
         f"Worth operating: {spread}, where sampling alone gives {100 * noise:.1f}; several axes to move along ({rank})."
     )

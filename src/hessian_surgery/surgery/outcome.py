@@ -120,6 +120,8 @@ class Outcome:
             inputs: what was operated on, as it was named, for `config.json`.
         """
         folder = Path(folder)
+        if (folder / "result.json").exists():
+            raise InputError(f"folder: {folder} holds a finished run; give another")
         found = self.findings
         write_json(folder / "config.json", self.config.as_dict() | {"inputs": dict(inputs or {})})
         write_text(folder / "history.jsonl", "".join(history_line(record) for record in self.iterations))
@@ -157,7 +159,8 @@ def read_result(folder: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"run: {folder} holds no finished run: {error}") from error
+        hint = "; it is unfinished: operate --resume goes on with it" if (folder / "history.jsonl").exists() else ""
+        raise InputError(f"run: {folder} holds no finished run (no readable result.json){hint}") from error
     return content
 
 

@@ -103,6 +103,18 @@ def quick() -> hs.SurgeryConfig:
     return hs.SurgeryConfig(iterations=3, hessian_samples=64, seed=0)
 
 
+def operate(model: nn.Module, parts: Parts, config: hs.SurgeryConfig, **options: object) -> hs.Outcome:
+    """Operate with all three parts."""
+    return hs.operate(
+        model,
+        hessian_data=parts.hessian,
+        sensitivity_data=parts.sensitivity,
+        heldout_data=parts.heldout,
+        config=config,
+        **options,
+    )
+
+
 @pytest.fixture
 def checkpoint(trained: SmallNet, tmp_path: Path) -> str:
     """The trained net in a float16 file."""

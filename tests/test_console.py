@@ -1,11 +1,13 @@
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-import hessian_surgery as hs
+from conftest import operate
 from hessian_surgery.console.progress import TerminalObserver
 from hessian_surgery.console.tables import print_findings
+from hessian_surgery.data.sources import Parts
 from hessian_surgery.report.markdown import MANY_CLASSES, most_changed, to_markdown
 
 
@@ -16,14 +18,7 @@ def terminal():
 
 def test_the_bar_shows_stage_and_iteration(terminal, trained, digits_parts, quick):
     with TerminalObserver(terminal, quick.iterations) as observer:
-        outcome = hs.operate(
-            trained,
-            hessian_data=digits_parts.hessian,
-            sensitivity_data=digits_parts.sensitivity,
-            heldout_data=digits_parts.heldout,
-            config=quick,
-            observer=observer,
-        )
+        outcome = operate(trained, digits_parts, quick, observer=observer)
     text = terminal.file.getvalue()
     assert "iteration 1/3" in text
     assert "sensitivity" in text
@@ -42,14 +37,9 @@ def test_of_many_classes_the_most_changed_are_shown():
 
 
 def test_class_names_are_not_read_as_markup(terminal, trained, digits_parts, quick):
-    from dataclasses import replace
-
     names = ("[red]", "[/]", "a|<b>", *"defghij")
-    parts = (digits_parts.hessian, digits_parts.sensitivity, digits_parts.heldout)
-    hessian, sensitivity, heldout = (replace(part, classes=names) for part in parts)
-    outcome = hs.operate(
-        trained, hessian_data=hessian, sensitivity_data=sensitivity, heldout_data=heldout, config=quick
-    )
+    parts = digits_parts.hessian, digits_parts.sensitivity, digits_parts.heldout
+    outcome = operate(trained, Parts(*(replace(part, classes=names) for part in parts)), quick)
     print_findings(terminal, outcome.findings)
     assert all(name in terminal.file.getvalue() for name in names)
     text = to_markdown(outcome.findings)

@@ -7,22 +7,12 @@ import torch
 from safetensors.torch import load_file
 
 import hessian_surgery as hs
+from conftest import operate
 from hessian_surgery.evaluation import predict
 from hessian_surgery.models.small import SmallNet
 from hessian_surgery.patch import load_patch
 from hessian_surgery.surgery.loop import Observer
 from hessian_surgery.surgery.operate import rounding_warning
-
-
-def operate(model, parts, config, **options):
-    return hs.operate(
-        model,
-        hessian_data=parts.hessian,
-        sensitivity_data=parts.sensitivity,
-        heldout_data=parts.heldout,
-        config=config,
-        **options,
-    )
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import hessian_surgery as hs
+from conftest import operate
 from hessian_surgery.models.small import SmallNet
 from hessian_surgery.surgery.loop import Observer
 from hessian_surgery.surgery.prepare import prepare
@@ -79,23 +80,15 @@ class Stop(Observer):
 def test_stopped_between_history_and_state(_trained, digits_parts, quick, tmp_path, control, stop):
     config = replace(quick, iterations=4, control=control)
 
-    def operate(folder, **options):
+    def afresh(folder, **options):
         model = SmallNet(10)
         model.load_state_dict(_trained)
-        return hs.operate(
-            model,
-            hessian_data=digits_parts.hessian,
-            sensitivity_data=digits_parts.sensitivity,
-            heldout_data=digits_parts.heldout,
-            config=config,
-            folder=folder,
-            **options,
-        )
+        return operate(model, digits_parts, config, folder=folder, **options)
 
-    whole = operate(None)
+    whole = afresh(None)
     with pytest.raises(KeyboardInterrupt):
-        operate(tmp_path, observer=Stop(stop))
-    resumed = operate(tmp_path, resume=True)
+        afresh(tmp_path, observer=Stop(stop))
+    resumed = afresh(tmp_path, resume=True)
     assert all(torch.equal(resumed.weights[name], t) for name, t in whole.weights.items())
     assert len(resumed.iterations) == 4
     assert without_times(tmp_path) == [
@@ -104,29 +97,21 @@ def test_stopped_between_history_and_state(_trained, digits_parts, quick, tmp_pa
 
 
 def test_another_run_is_not_resumed(trained, digits_parts, quick, tmp_path):
-    def operate(config, **options):
-        return hs.operate(
-            trained,
-            hessian_data=digits_parts.hessian,
-            sensitivity_data=digits_parts.sensitivity,
-            heldout_data=digits_parts.heldout,
-            config=config,
-            folder=tmp_path,
-            **options,
-        )
+    def kept(config, **options):
+        return operate(trained, digits_parts, config, folder=tmp_path, **options)
 
     with pytest.raises(KeyboardInterrupt):
-        operate(quick, observer=Stop(2))
+        kept(quick, observer=Stop(2))
     with pytest.raises(hs.InputError, match="holds another run"):
-        operate(quick)
+        kept(quick)
     with pytest.raises(hs.InputError, match="belongs to a run with other options"):
-        operate(replace(quick, seed=1), resume=True)
+        kept(replace(quick, seed=1), resume=True)
     (tmp_path / "history.jsonl").write_text("")
     with pytest.raises(hs.InputError, match="has 0 lines, where 1 are needed"):
-        operate(quick, resume=True)
+        kept(quick, resume=True)
     (tmp_path / "checkpoint/state.safetensors").write_text("broken")
     with pytest.raises(hs.InputError, match=r"state\.safetensors cannot be read"):
-        operate(quick, resume=True)
+        kept(quick, resume=True)
 
 
 def test_the_fingerprint_knows_images_buffers_and_frozen_weights(trained, digits_parts, quick):

@@ -33,25 +33,32 @@ def without_times(folder):
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
+def wait_for_lines(process, folder, lines):
+    """Until so many iterations are finished, or the process is."""
+    while process.poll() is None:
+        history = folder / "history.jsonl"
+        if lines == 0 or (history.exists() and len(history.read_text().splitlines()) >= lines):
+            return
+        time.sleep(0.005)
+
+
 def check_kills(tmp_path, checkpoint, kills, how):
-    start = time.perf_counter()
     subprocess.run(command(checkpoint, "whole"), cwd=tmp_path, check=True, capture_output=True)
-    whole_seconds = time.perf_counter() - start
     whole = load_file(tmp_path / "whole/model.safetensors")
     chance, interrupted = random.Random(0), 0
     for i in range(kills):
+        folder = tmp_path / f"run{i}"
         process = subprocess.Popen(command(checkpoint, f"run{i}"), cwd=tmp_path, stderr=subprocess.DEVNULL)
-        time.sleep(whole_seconds * chance.uniform(0.3, 0.98))
+        wait_for_lines(process, folder, chance.randrange(ITERATIONS))
+        time.sleep(chance.uniform(0, 0.25))
         process.send_signal(how)
         interrupted += process.wait() != 0
-        folder = tmp_path / f"run{i}"
         if not (folder / "result.json").exists():
             subprocess.run(command(checkpoint, f"run{i}", "--resume"), cwd=tmp_path, check=True, capture_output=True)
         found = load_file(folder / "model.safetensors")
         assert all(torch.equal(found[name], tensor) for name, tensor in whole.items())
         assert without_times(folder) == without_times(tmp_path / "whole")
-        assert {path.name for path in folder.iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
-    assert interrupted > 0
+    assert interrupted >= kills / 2
 
 
 def test_killed_and_resumed(tmp_path, checkpoint):

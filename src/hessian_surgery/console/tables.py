@@ -84,7 +84,8 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     table.add_column("% \\[95 %]", justify="right", no_wrap=True)
     spikes = range(min(len(diagnosis.eigenvalues), 9))
     for i in spikes:
-        table.add_column(f"{diagnosis.eigenvalues[i]:.2g}", justify="right", no_wrap=True)
+        value = diagnosis.eigenvalues[i]
+        table.add_column(f"{value:.0f}" if value >= 10 else f"{value:.2g}", justify="right", no_wrap=True)
     for j, name in enumerate(diagnosis.classes):
         low, high = (100 * end for end in diagnosis.metrics.interval[j])
         cells = [_signed(diagnosis.sensitivity[i][j]) for i in spikes]

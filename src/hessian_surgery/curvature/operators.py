@@ -41,7 +41,7 @@ class Hessian:
 
     Exact, by differentiating the gradient's product with v (Pearlmutter). A resident batch keeps the graph of its
     gradient, so that a product costs one pass back through that graph; with `micro_batch` the batch is streamed in
-    parts whose graphs are rebuilt for each product, for about half as much time again and a fraction of the memory.
+    parts whose graphs are rebuilt for each product, for up to twice the time and a fraction of the memory.
     The module must not be changed while a resident operator is in use; autograd says so if it is.
 
     Args:

@@ -1,7 +1,9 @@
 import pytest
+import torch
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import append_text, claimed, write_text, written_beside
+from hessian_surgery.tensorfile import save_tensors
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -12,6 +14,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         raise KeyError
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_files_can_be_read_by_those_who_may(tmp_path):
+    save_tensors(tmp_path / "t.safetensors", {"a": torch.ones(1)})
+    (tmp_path / "plain").write_text("")
+    assert (tmp_path / "t.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_what_cannot_be_written_is_named(tmp_path):

@@ -22,6 +22,7 @@ def written_beside(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
+        beside.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
         os.replace(beside, path)
     except (OSError, SafetensorError, RuntimeError) as error:  # torch.save reports a full disk as a RuntimeError
         if isinstance(error, RuntimeError) and beside.exists() is False:
@@ -31,6 +32,12 @@ def written_beside(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def write_text(path: Path, text: str) -> None:

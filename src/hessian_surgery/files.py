@@ -25,7 +25,7 @@ def written_beside(path: Path) -> Iterator[Path]:
         beside.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
         os.replace(beside, path)
     except (OSError, SafetensorError, RuntimeError) as error:  # torch.save reports a full disk as a RuntimeError
-        if isinstance(error, RuntimeError) and beside.exists() is False:
+        if isinstance(error, RuntimeError) and not beside.exists():
             raise
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise InputError(f"out: {path} cannot be written: {reason}") from error

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.tensorfile import save_tensors, weights_sha256
+from hessian_surgery.tensorfile import read_tensors, save_tensors, weights_sha256
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FORMAT = "hessian-surgery patch 1"
@@ -83,9 +83,7 @@ def load_patch(path: Path) -> WeightPatch:
     if not path.is_file():
         raise InputError(f"patch: {path} is not a file; give a run's patch.safetensors")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            bits = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        bits, metadata = read_tensors(path)
     except (SafetensorError, OSError) as error:
         raise InputError(f"patch: {path} cannot be read: {error}") from error
     if metadata.get("patch") != FORMAT:

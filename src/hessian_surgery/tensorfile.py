@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -17,6 +18,13 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with written_beside(path) as beside:
         save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a safetensors file, and what it says about itself."""
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        return tensors, file.metadata() or {}
 
 
 def read_header(path: Path) -> str:

@@ -126,7 +126,7 @@ def _remarks(options: InputOptions, checkpoint: Checkpoint | None) -> tuple[str,
     images = any(spec and spec.partition(":")[0] in IMAGE_KINDS for spec in (options.data, options.heldout_data))
     if images and options.mean is None and not (checkpoint and checkpoint.normalization()):
         remarks.append(
-            "images are scaled to [0, 1] and not normalised: no --mean and --std, and none in the checkpoint"
+            "note: images are scaled to [0, 1] and not normalised: no --mean and --std, and none in the checkpoint"
         )
     return tuple(remarks)
 

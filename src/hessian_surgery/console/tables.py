@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hessian_surgery.report.markdown import SUMMARY, main_flows, most_changed
+from hessian_surgery.report.markdown import main_flows, most_changed, summary_rows
 from hessian_surgery.surgery.cost import Cost
 from hessian_surgery.surgery.diagnosis import Diagnosis
 from hessian_surgery.surgery.outcome import Findings
@@ -46,24 +46,11 @@ def print_findings(console: Console, findings: Findings) -> None:
 
 
 def _summary(findings: Findings) -> Table:
-    before, after = findings.heldout.metrics()
-    tests = findings.tests
     summary = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("", "before", "after", "change \\[95 % interval]"):
         summary.add_column(heading, justify="left")
-    for name, label in SUMMARY.items():
-        values = (f"{100 * getattr(metrics, name):.1f} %" for metrics in (before, after))
-        summary.add_row(label, *values, escape(str(getattr(tests, name))))
-    pairs = {"σ less sampling noise": tests.sigma_corrected, "calibration error": tests.calibration_error}
-    for label, pair in pairs.items():
-        summary.add_row(label, *(f"{100 * value:.1f} %" for value in pair), f"{100 * (pair[1] - pair[0]):+.1f} pp")
-    low, high = tests.nll_change.interval
-    summary.add_row(
-        "loss (nats)",
-        *(f"{x:.3f}" for x in tests.nll),
-        f"{tests.nll_change.difference:+.3f} \\[{low:+.3f}, {high:+.3f}]",
-    )
-    summary.add_row("predictions changed", "", f"{100 * tests.churn:.1f} %")
+    for row in summary_rows(findings):
+        summary.add_row(*map(escape, row))
     return summary
 
 

@@ -135,7 +135,11 @@ def _parquet(place: Path, preprocessing: Preprocessing) -> Source:
         files = next((found for name in names if (found := parquet_files(place, name))), None)
         return read_parquet(files, preprocessing) if files else None
 
-    return _found(Source(split("train"), split(*TEST_NAMES)), place, "train and test parquet files")
+    source = Source(split("train"), split(*TEST_NAMES))
+    if source.train is None and source.test is None:
+        names = sorted(path.name for path in place.glob("*"))
+        raise InputError(f"data: {place} must hold train and test parquet files; found {names[:5]}")
+    return source
 
 
 def _imagefolder(place: Path, preprocessing: Preprocessing) -> Source:
@@ -149,20 +153,12 @@ def _imagefolder(place: Path, preprocessing: Preprocessing) -> Source:
     return source
 
 
-def _found(source: Source, place: Path, needed: str) -> Source:
-    if source.train is None and source.test is None:
-        names = sorted(path.name for path in place.glob("*"))
-        raise InputError(f"data: {place} must hold {needed}; found {names[:5]}")
-    return source
-
-
 def _same_classes(*parts: LabelledSet) -> list[LabelledSet]:
     """The parts with one list of class names: the longest, of which the others must be the beginning."""
     names = max((part.classes for part in parts), key=len)
     for part in parts:
         if part.classes != names[: len(part.classes)]:
-            differing = next(pair for pair in zip(part.classes, names, strict=False) if pair[0] != pair[1])
-            one, other = differing
+            one, other = next(pair for pair in zip(part.classes, names, strict=False) if pair[0] != pair[1])
             raise InputError(
                 f"data: its parts have different classes, {one!r} in one and {other!r} in another: name them alike"
             )

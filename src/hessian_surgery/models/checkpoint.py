@@ -6,11 +6,10 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.tensorfile import file_sha256, read_header
+from hessian_surgery.tensorfile import file_sha256, read_header, read_tensors
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise InputError(f"checkpoint: {path} is not a file")
     try:
         if path.suffix == ".safetensors":
-            weights, metadata = _read_safetensors(path)
+            weights, metadata = read_tensors(path)
             return Checkpoint(path, weights, metadata, file_sha256(path), read_header(path))
         state = find_state(read_torch(path), path)
     except InputError:
@@ -66,12 +65,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise InputError(f"checkpoint: {path} cannot be read, it may be truncated: {reason}") from error
     weights = {name.removeprefix("module."): tensor for name, tensor in state.items()}
     return Checkpoint(path, weights, {}, file_sha256(path))
-
-
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    with safe_open(path, framework="pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        return weights, file.metadata() or {}
 
 
 def read_torch(path: Path) -> Any:

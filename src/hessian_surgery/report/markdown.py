@@ -13,19 +13,7 @@ def to_markdown(findings: Findings) -> str:
     before, after = images.metrics()
     lines = [f"**{_plain(findings.verdict.sentence)}**", "", f"{len(images.labels)} held-out images.", ""]
     lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
-    for name, label in SUMMARY.items():
-        values = " | ".join(f"{100 * getattr(metrics, name):.1f} %" for metrics in (before, after))
-        lines.append(f"| {label} | {values} | {getattr(tests, name)} |")
-    for label, pair in (
-        ("σ less sampling noise", tests.sigma_corrected),
-        ("calibration error", tests.calibration_error),
-    ):
-        lines.append(
-            f"| {label} | {100 * pair[0]:.1f} % | {100 * pair[1]:.1f} % | {100 * (pair[1] - pair[0]):+.1f} pp |"
-        )
-    (old, new), change, (low, high) = tests.nll, tests.nll_change.difference, tests.nll_change.interval
-    lines.append(f"| loss (nats) | {old:.3f} | {new:.3f} | {change:+.3f} [{low:+.3f}, {high:+.3f}] |")
-    lines += [f"| predictions changed | | {100 * tests.churn:.1f} % | |", ""]
+    lines += [f"| {' | '.join(row)} |" for row in summary_rows(findings)] + [""]
     lines += [
         "| class | images | before % | after % [95 %] | change pp | detectable pp | p (Holm) |",
         "|---|" + "---:|" * 6,
@@ -43,6 +31,23 @@ def to_markdown(findings: Findings) -> str:
     lines += ["", *(f"- {_plain(str(flow))}" for flow in main_flows(tests))]
     lines += ["", *(f"> {_plain(warning)}" for warning in findings.warnings)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def summary_rows(findings: Findings) -> list[tuple[str, ...]]:
+    """What is said of all classes together: label, before, after, change."""
+    before, after = findings.heldout.metrics()
+    tests = findings.tests
+    rows: list[tuple[str, ...]] = [
+        (label, *(f"{100 * getattr(metrics, name):.1f} %" for metrics in (before, after)), str(getattr(tests, name)))
+        for name, label in SUMMARY.items()
+    ]
+    pairs = {"σ less sampling noise": tests.sigma_corrected, "calibration error": tests.calibration_error}
+    for label, (old, new) in pairs.items():
+        rows.append((label, f"{100 * old:.1f} %", f"{100 * new:.1f} %", f"{100 * (new - old):+.1f} pp"))
+    (old, new), change, (low, high) = tests.nll, tests.nll_change.difference, tests.nll_change.interval
+    rows.append(("loss (nats)", f"{old:.3f}", f"{new:.3f}", f"{change:+.3f} [{low:+.3f}, {high:+.3f}]"))
+    rows.append(("predictions changed", "", f"{100 * tests.churn:.1f} %", ""))
+    return rows
 
 
 def most_changed(before: list[float], after: list[float]) -> tuple[list[int], int]:

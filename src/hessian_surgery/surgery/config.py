@@ -92,6 +92,10 @@ class SurgeryConfig:
             enough = self.lanczos_steps >= self.spikes
             _require(enough, "lanczos_steps", self.lanczos_steps, f"at least as many as spikes ({self.spikes})")
 
+    def spike_count(self, classes: int) -> int:
+        """K for so many classes: as given, or C − 1."""
+        return self.spikes or max(1, classes - 1)
+
     def as_dict(self) -> dict[str, Any]:
         """The form that `config.json` holds."""
         return asdict(self)

@@ -63,7 +63,7 @@ def estimate_cost(
     """The cost of `operate`, from one image's forward pass and arithmetic."""
     check_classifier(classifier, sensitivity_data)
     space = parameter_space(classifier.module, config.parameters)
-    spikes = config.spikes or max(1, len(sensitivity_data.classes) - 1)
+    spikes = config.spike_count(len(sensitivity_data.classes))
     steps = min(config.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
     passes = config.iterations * (2 * spikes + 1) + 2
     vector = space.dimension * torch.finfo(space.dtype).bits // 8

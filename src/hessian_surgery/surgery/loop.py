@@ -67,7 +67,7 @@ class Problem:
     @property
     def spikes(self) -> int:
         """K: from the config, or C − 1."""
-        return self.config.spikes or max(1, len(self.sensitivity_data.classes) - 1)
+        return self.config.spike_count(len(self.sensitivity_data.classes))
 
     @property
     def strong_above(self) -> float:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
@@ -19,7 +18,7 @@ from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.diagnosis import SensitivityStructure
 from hessian_surgery.surgery.loop import IterationRecord, Observer
 from hessian_surgery.surgery.resume import forget_state
-from hessian_surgery.tensorfile import save_like, save_tensors
+from hessian_surgery.tensorfile import read_tensors, save_like, save_tensors
 
 SCHEMA_VERSION = 1
 
@@ -141,7 +140,7 @@ def load_findings(folder: Path) -> Findings:
     """Every statistic of a finished run, made again from `predictions.safetensors`."""
     result = read_result(folder)
     try:
-        tensors = load_file(folder / "predictions.safetensors")
+        tensors, _ = read_tensors(folder / "predictions.safetensors")
         classes = tuple(result["classes"])
         parts = [
             Comparison.from_tensors(

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery import batches
@@ -15,7 +15,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import Snapshot
 from hessian_surgery.surgery.amplitude import AdamControl, Controller, GammaControl
 from hessian_surgery.surgery.loop import Problem, State
-from hessian_surgery.tensorfile import save_tensors, weights_sha256
+from hessian_surgery.tensorfile import read_tensors, save_tensors, weights_sha256
 
 CONTROLLERS: dict[str, type[AdamControl] | type[GammaControl]] = {"adam": AdamControl, "gamma": GammaControl}
 
@@ -57,9 +57,8 @@ def load_state(folder: Path, problem: Problem, identity: str) -> State | None:
     if not _path(folder).exists():
         return None
     try:
-        with safe_open(_path(folder), framework="pt") as file:
-            rest = json.loads((file.metadata() or {})["state"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        tensors, metadata = read_tensors(_path(folder))
+        rest = json.loads(metadata["state"])
         if rest["identity"] != identity:
             raise InputError(
                 f"resume: {folder} belongs to a run with other options, weights or images; give those again"

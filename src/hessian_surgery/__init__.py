@@ -1,8 +1,11 @@
 """Hessian Surgery: lift the weak classes of a trained classifier along the spikes of its loss Hessian."""
 
 from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.basis import Storage
+from hessian_surgery.curvature.deflated import Deflated
+from hessian_surgery.curvature.density import Density, spectral_density
 from hessian_surgery.curvature.lanczos import Spectrum, lanczos
-from hessian_surgery.curvature.operators import Hessian
+from hessian_surgery.curvature.operators import GaussNewton, Hessian
 from hessian_surgery.data.digits import digits
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
@@ -19,7 +22,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Classifier",
+    "Deflated",
+    "Density",
     "Diagnosis",
+    "GaussNewton",
     "Hessian",
     "InputError",
     "LabelledSet",
@@ -27,6 +33,7 @@ __all__ = [
     "ParameterSpace",
     "Plan",
     "Spectrum",
+    "Storage",
     "SurgeryConfig",
     "as_labelled",
     "cap_per_class",
@@ -38,5 +45,6 @@ __all__ = [
     "parameter_space",
     "plan",
     "sensitivity",
+    "spectral_density",
     "stratified_split",
 ]

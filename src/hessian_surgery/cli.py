@@ -18,7 +18,9 @@ from hessian_surgery.console.inputs import (
     check_folder,
     choose_config,
     open_inputs,
+    whole_numbers,
 )
+from hessian_surgery.console.laboratory import find_study, run_study, write_study
 from hessian_surgery.console.progress import TerminalObserver
 from hessian_surgery.console.tables import describe_choices, print_cost, print_diagnosis, print_findings
 from hessian_surgery.data.sources import SPECS, open_data
@@ -62,7 +64,15 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would cost,
 ImageSize = Annotated[int | None, typer.Option(help="Resize images to this side in pixels.", min=1)]
 Mean = Annotated[str | None, typer.Option(help="Channel means, such as 0.49,0.48,0.45; else the checkpoint's.")]
 Std = Annotated[str | None, typer.Option(help="Channel standard deviations; else the checkpoint's.")]
-Iterations = Annotated[int | None, typer.Option(help="T, rounds of the loop.")]
+Iterations = Annotated[int | None, typer.Option(help="T, rounds of the loop, in each phase.")]
+Phases = Annotated[int | None, typer.Option(help="Sequential deflated surgery: each phase takes the next K spikes.")]
+Basis = Annotated[str | None, typer.Option(help="Where the Lanczos basis is: auto, device, host or disk (TMPDIR).")]
+Precision = Annotated[str | None, typer.Option(help="How it is kept: auto, full or bfloat16.")]
+BasisMemory = Annotated[float | None, typer.Option(help="GB that it may take; fewer vectors are kept, more restarts.")]
+Loss = Annotated[str | None, typer.Option(help="cross-entropy, focal or class-balanced.")]
+Tolerance = Annotated[float | None, typer.Option(help="Relative residual at which a spike has converged.")]
+Epsilon = Annotated[float | None, typer.Option(help="Amplitude of the probe.")]
+Folder = Annotated[Path, typer.Option("--out", help="Folder for the JSON and the figure.")]
 Spikes = Annotated[int | None, typer.Option(help="K; by default one fewer than the classes.")]
 LanczosSteps = Annotated[int | None, typer.Option(help="m, exactly; by default until the spikes converge.")]
 HessianSamples = Annotated[int | None, typer.Option(help="n, images in the Hessian batch.")]
@@ -131,10 +141,15 @@ def operate(
     mean: Mean = None,
     std: Std = None,
     iterations: Iterations = None,
+    phases: Phases = None,
     spikes: Spikes = None,
     lanczos_steps: LanczosSteps = None,
     hessian_samples: HessianSamples = None,
     micro_batch: MicroBatch = None,
+    basis: Basis = None,
+    precision: Precision = None,
+    basis_memory: BasisMemory = None,
+    loss: Loss = None,
     batch_size: BatchSize = None,
     parameters: Parameters = None,
     amplitude: Amplitude = None,
@@ -177,9 +192,13 @@ def diagnose(
     lanczos_steps: LanczosSteps = None,
     hessian_samples: HessianSamples = None,
     micro_batch: MicroBatch = None,
+    basis: Basis = None,
+    precision: Precision = None,
+    basis_memory: BasisMemory = None,
+    loss: Loss = None,
     batch_size: BatchSize = None,
     parameters: Parameters = None,
-    epsilon: Annotated[float | None, typer.Option(help="Amplitude of the probe.")] = None,
+    epsilon: Epsilon = None,
 ) -> None:
     """Say whether a classifier is worth operating on; changes and writes nothing."""
     given = locals()
@@ -201,6 +220,85 @@ def diagnose(
         _print_json(found.as_dict())
     else:
         print_diagnosis(Console(), found)
+
+
+@app.command()
+def spectrum(
+    model: Model,
+    checkpoint: CheckpointFile = None,
+    data: DataSource = None,
+    hessian_data: HessianData = None,
+    out: Folder = Path("runs/spectrum"),
+    seed: Seed = 0,
+    device: Device = None,
+    as_json: Json = False,
+    image_size: ImageSize = None,
+    mean: Mean = None,
+    std: Std = None,
+    operator: Annotated[str | None, typer.Option(help="hessian or gauss-newton.")] = None,
+    spikes: Spikes = None,
+    lanczos_steps: LanczosSteps = None,
+    tolerance: Tolerance = None,
+    density: Annotated[bool, typer.Option(help="The density of all eigenvalues too.")] = True,
+    density_steps: Annotated[int | None, typer.Option(help="Lanczos steps per probe of the density.")] = None,
+    probes: Annotated[int | None, typer.Option(help="Probes of the density.")] = None,
+    hessian_samples: HessianSamples = None,
+    micro_batch: MicroBatch = None,
+    basis: Basis = None,
+    precision: Precision = None,
+    basis_memory: BasisMemory = None,
+    loss: Loss = None,
+    parameters: Parameters = None,
+    vectors: Annotated[bool, typer.Option("--vectors", help="Write the eigenvectors as well.")] = False,
+) -> None:
+    """Leading eigenvalues with residuals, and the spectral density, of a classifier's loss curvature."""
+    given = locals() | {"sensitivity_data": None, "heldout_data": None}
+    names = ("operator", "lanczos_steps", "tolerance", "density_steps", "probes", "hessian_samples", "micro_batch")
+    options = {
+        name: given[name]
+        for name in (*names, "basis", "precision", "basis_memory", "loss", "parameters", "seed", "spikes")
+    }
+    opened = _open(given)
+    options["spikes"] = spikes or max(1, len(opened.parts.hessian.classes) - 1)
+    result = _study("spectrum", opened, options if density else options | {"density": False}, out, as_json)
+    if vectors:
+        result.save_vectors(out / "vectors.safetensors")
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="stability, bulk-walk, linearization or effective-rank.")],
+    model: Model,
+    checkpoint: CheckpointFile = None,
+    data: DataSource = None,
+    hessian_data: HessianData = None,
+    sensitivity_data: SensitivityData = None,
+    heldout_data: HeldoutData = None,
+    out: Folder = Path("runs/study"),
+    seed: Seed = 0,
+    device: Device = None,
+    as_json: Json = False,
+    image_size: ImageSize = None,
+    mean: Mean = None,
+    std: Std = None,
+    spikes: Spikes = None,
+    lanczos_steps: LanczosSteps = None,
+    tolerance: Tolerance = None,
+    hessian_samples: HessianSamples = None,
+    micro_batch: MicroBatch = None,
+    loss: Loss = None,
+    parameters: Parameters = None,
+    epsilon: Epsilon = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of a walk; the fixed m of stability.")] = None,
+    length: Annotated[float | None, typer.Option(help="Length of a walk's step.")] = None,
+    sizes: Annotated[str | None, typer.Option(help="Batch sizes of stability, such as 64,128,256.")] = None,
+) -> None:
+    """Run one of the paper's experiments on a classifier; its weights are left as they were."""
+    given = locals()
+    find_study(name)
+    names = ("spikes", "lanczos_steps", "tolerance", "hessian_samples", "micro_batch", "loss", "parameters", "epsilon")
+    options = {key: given[key] for key in (*names, "steps", "length", "seed")}
+    _study(name, _open(given), options | {"sizes": sizes and whole_numbers("sizes", sizes)}, out, as_json)
 
 
 @app.command()
@@ -264,7 +362,7 @@ def _operate(opened: Opened, config: SurgeryConfig, folder: Path, resume: bool) 
     checkpoint, parts = opened.checkpoint, opened.parts
     sizes = f"deciding on {len(parts.sensitivity)} sensitivity images, reporting on {len(parts.heldout)} held-out ones"
     try:
-        with TerminalObserver(_notes(), config.iterations, (*opened.remarks, sizes)) as terminal:
+        with TerminalObserver(_notes(), config.rounds, (*opened.remarks, sizes)) as terminal:
             outcome = run_operation(
                 opened.model,
                 hessian_data=parts.hessian,
@@ -283,6 +381,19 @@ def _operate(opened: Opened, config: SurgeryConfig, folder: Path, resume: bool) 
         raise
     outcome.save(folder, checkpoint, opened.given)
     return outcome
+
+
+def _study(name: str, opened: Opened, options: dict[str, Any], folder: Path, as_json: bool) -> Any:
+    for remark in opened.remarks:
+        _notes().print(remark, highlight=False, markup=False, soft_wrap=True)
+    result = run_study(name, opened, options, _notes())
+    content = write_study(name, result, opened, options["seed"], folder)
+    if as_json:
+        _print_json(content)
+    else:
+        print(find_study(name).module.describe(result))
+    _notes().print(f"{name}.json and {name}.svg: {folder}", highlight=False)
+    return result
 
 
 def _show(outcome: Outcome, folder: Path, as_json: bool) -> None:

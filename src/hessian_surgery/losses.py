@@ -1,13 +1,16 @@
 """Training losses as functions of logits (n, C) and labels (n,), averaged over the samples (eq. 1)."""
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hessian_surgery.errors import InputError
+
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-LossName: TypeAlias = Literal["cross-entropy", "focal"]
+LossName: TypeAlias = Literal["cross-entropy", "focal", "class-balanced"]
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -21,4 +24,31 @@ def focal(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
     return -((1 - log_p.exp()) ** gamma * log_p).mean()
 
 
-LOSSES: dict[LossName, Loss] = {"cross-entropy": cross_entropy, "focal": focal}
+def class_balanced(counts: Tensor, beta: float | None = None) -> Loss:
+    """Mean of −w_y log p_y, w_j ∝ 1 / E_j with the effective number E_j = (1 − β^n_j) / (1 − β) (Cui et al. 2019).
+
+    The weights of the C classes sum to C; a class without samples has weight 0.
+
+    Args:
+        counts: n_j, training samples of each class (C,).
+        beta: β; by default (N − 1) / N with N = Σ n_j.
+    """
+    n = counts.double()
+    beta = 1 - 1 / float(n.sum()) if beta is None else beta
+    weights = torch.where(n > 0, (1 - beta) / (1 - beta**n).clamp(min=1e-300), 0)
+    weights *= len(n) / weights.sum()
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        each = F.cross_entropy(logits, labels, reduction="none")
+        return (each * weights.to(logits.device, logits.dtype)[labels]).mean()
+
+    return loss
+
+
+def make_loss(name: LossName, counts: Tensor) -> Loss:
+    """The loss of a name; `counts` (C,) are the training samples of each class."""
+    if name not in get_args(LossName):
+        raise InputError(f"loss: got {name!r}; give one of {', '.join(get_args(LossName))}")
+    if name == "class-balanced":
+        return class_balanced(counts)
+    return focal if name == "focal" else cross_entropy

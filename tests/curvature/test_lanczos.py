@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 import hessian_surgery as hs
 from conftest import dense_hessian
-from hessian_surgery.curvature.basis import BLOCK_ROWS, Basis
 
 
 @dataclass(frozen=True)
@@ -150,14 +149,62 @@ def test_progress_counts_the_steps():
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_basis_across_blocks():
-    rows = 2 * BLOCK_ROWS + 3
-    q, _ = torch.linalg.qr(torch.randn(60, rows, dtype=torch.float64))
-    basis = Basis(60, torch.float64, torch.device("cpu"))
-    for column in q.T:
-        basis.append(column)
-    assert len(basis) == rows
-    vector = basis.remove_from(torch.randn(60, dtype=torch.float64))
-    assert torch.allclose(q.T @ vector, torch.zeros(rows, dtype=torch.float64), atol=1e-14)
-    mixing = torch.randn(4, rows, dtype=torch.float64)
-    assert torch.allclose(basis.combine(mixing), mixing @ q.T)
+# Apart by more than the tolerance: of two spikes that are closer, a single start vector may see one.
+SPECTRUM = st.lists(st.floats(1.2, 2), min_size=2, max_size=8).map(lambda ratios: (5 * np.cumprod(ratios)).tolist())
+BULK = st.lists(st.floats(-1, 1), min_size=40, max_size=80).map(lambda values: values * 4)
+KEPT = [(place, precision) for place in ("device", "disk") for precision in ("full", "bfloat16")]
+
+
+@pytest.mark.parametrize(("place", "precision"), KEPT)
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 10**6), spikes=SPECTRUM, bulk=BULK, spare=st.integers(12, 20))
+def test_restarted_and_offloaded_lanczos_finds_the_dense_spikes(place, precision, seed, spikes, bulk, spare):
+    """Little room, so that it restarts; eigenvalues against the dense ones, residuals against the true ones."""
+    operator, k = symmetric(spikes + bulk, seed, torch.float32), len(spikes)
+    storage = hs.Storage(min(k + spare, k + len(bulk)), place, precision)
+    spectrum = hs.lanczos(operator, k, tolerance=0.02, max_steps=600, storage=storage, seed=seed)
+    assert spectrum.converged.all()
+    assert spectrum.basis_bytes == storage.rows * (k + len(bulk)) * (4 if precision == "full" else 2)
+    exact = np.sort(np.array(spikes))[::-1]
+    assert np.allclose(spectrum.eigenvalues, exact, rtol=0.01)
+    vectors = torch.stack([spectrum.vector(i) for i in range(k)])
+    assert torch.allclose(vectors @ vectors.T, torch.eye(k), atol=1e-4 if precision == "full" else 0.02)
+    true = (vectors @ operator.matrix - torch.tensor(spectrum.eigenvalues).float()[:, None] * vectors).norm(dim=1)
+    # Of so few weights, rounding errors are not quite unrelated.
+    assert (true.numpy() / exact <= 3 * spectrum.residuals + 1e-4).all()
+
+
+def test_a_restart_costs_few_products():
+    values = [440 * i**-0.95 for i in range(1, 600)]
+    operator = symmetric(values)
+    roomy, tight = (hs.lanczos(operator, 40, storage=hs.Storage(rows)) for rows in (450, 52))
+    assert roomy.converged.all()
+    assert tight.converged.all()
+    assert tight.steps <= 1.1 * roomy.steps
+    assert np.allclose(tight.eigenvalues, roomy.eigenvalues, rtol=0.01)
+
+
+def test_half_precision_counts_its_rounding():
+    """Asked for more than bfloat16 can give, it does not claim to have reached it."""
+    operator = symmetric([100.0, 50.0, 25.0] + [0.01 * i for i in range(500)], dtype=torch.float32)
+    spectrum = hs.lanczos(operator, 3, tolerance=1e-5, max_steps=60, storage=hs.Storage(20, precision="bfloat16"))
+    assert not spectrum.converged.any()
+    products = torch.stack([operator(spectrum.vector(i)) for i in range(3)])
+    vectors = torch.stack([spectrum.vector(i) for i in range(3)])
+    true = (products - torch.tensor(spectrum.eigenvalues).float()[:, None] * vectors).norm(dim=1).numpy()
+    assert np.allclose(true / spectrum.eigenvalues, spectrum.residuals, rtol=0.5)
+    assert (spectrum.residuals < 0.005).all()
+
+
+def test_a_storage_without_room_is_refused():
+    with pytest.raises(hs.InputError, match="storage: room for 5 vectors, where 9 or more are needed"):
+        hs.lanczos(symmetric([1.0] * 30), 6, storage=hs.Storage(5))
+
+
+def test_combining_spikes_and_the_memory_report():
+    spectrum = hs.lanczos(symmetric([9.0, 4.0] + [0.1] * 30), 2, storage=hs.Storage(12, "disk", "bfloat16"))
+    step = spectrum.combine(np.array([2.0, -1.0]))
+    assert torch.allclose(step, 2 * spectrum.vector(0) - spectrum.vector(1))
+    assert step.dtype == torch.float64
+    assert spectrum.basis_bytes == 12 * 32 * 2
+    assert spectrum.peak_bytes >= 0

@@ -1,10 +1,14 @@
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
 
 import hessian_surgery as hs
 from conftest import build, dense_hessian
-from hessian_surgery.losses import focal
+from hessian_surgery.losses import class_balanced, cross_entropy, focal
+from hessian_surgery.models.resnet import resnet18
 
 
 def products(operator, dimension):
@@ -77,3 +81,67 @@ def test_moving_the_weights_under_a_kept_graph_is_refused(batch):
 def test_a_loss_that_is_not_finite_is_named(batch):
     with pytest.raises(hs.InputError, match="hessian_data: the loss on the batch is nan"):
         hs.Hessian(build("conv"), (batch[0] * float("nan"), batch[1]))
+
+
+def dense_gauss_newton(module, inputs, labels):
+    """Jᵀ H_L J in full, for the mean cross-entropy: J from autograd, H_L = (diag p − p pᵀ)/n by hand."""
+    module = module.eval()
+    weights = {name: p.detach() for name, p in module.named_parameters()}
+    jacobian = torch.func.jacrev(lambda w: torch.func.functional_call(module, w, (inputs,)))(weights)
+    columns = torch.cat([j.flatten(2) for j in jacobian.values()], dim=2)
+    p = module(inputs).softmax(dim=1).detach()
+    bend = (torch.diag_embed(p) - p[:, :, None] * p[:, None, :]) / len(labels)
+    return torch.einsum("nci,ncd,ndj->ij", columns, bend, columns)
+
+
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_gauss_newton_is_the_dense_one(net, batch, micro_batch):
+    operator = hs.GaussNewton(net, batch, micro_batch=micro_batch)
+    expected = dense_gauss_newton(net, *batch)
+    found = products(operator, operator.space.dimension)
+    assert torch.linalg.norm(found - expected) <= 1e-8 * torch.linalg.norm(expected)
+    assert torch.linalg.eigvalsh(found)[0] > -1e-12
+
+
+def test_gauss_newton_of_a_linear_model_is_its_hessian(batch):
+    net = nn.Linear(12, 3).double()
+    vector = torch.randn(39, dtype=torch.float64)
+    for loss in (cross_entropy, focal, class_balanced(torch.tensor([5, 3, 2]))):
+        newton, hessian = (kind(net, batch, loss=loss)(vector) for kind in (hs.GaussNewton, hs.Hessian))
+        assert torch.allclose(newton, hessian)
+
+
+def test_gauss_newton_of_a_loss_without_curvature_is_zero(batch):
+    operator = hs.GaussNewton(nn.Linear(12, 3).double(), batch, loss=lambda logits, labels: logits.sum())
+    assert not operator(torch.ones(39, dtype=torch.float64)).any()
+
+
+def test_a_real_architecture_matches_plain_double_backward():
+    """Strides, 1×1 kernels, pooling, batch norm and shortcuts in float64, of all layers and of the last."""
+    torch.manual_seed(0)
+    net = resnet18(5).double()
+    net(torch.randn(8, 3, 32, 32, dtype=torch.float64))
+    batch = (torch.randn(4, 3, 32, 32, dtype=torch.float64), torch.arange(4))
+    for pattern in ("*", "layer4.*"):
+        space = hs.parameter_space(net, pattern)
+        vector = torch.randn(space.dimension, dtype=torch.float64)
+        found = hs.Hessian(net, batch, space)(vector)
+        net.eval()
+        gradient = torch.autograd.grad(cross_entropy(net(batch[0]), batch[1]), space.parameters, create_graph=True)
+        expected = space.flatten(torch.autograd.grad(gradient, space.parameters, space.split(vector)))
+        assert torch.linalg.norm(found - expected) <= 1e-10 * torch.linalg.norm(expected)
+        assert all(p.requires_grad for p in net.parameters())
+
+
+@pytest.mark.parametrize("kind", [hs.Hessian, hs.GaussNewton])
+def test_the_graph_is_freed_with_its_operator(batch, kind):
+    """At once, not when the garbage collector runs: graphs are large."""
+    gc.disable()
+    try:
+        operator = kind(build("conv"), batch)
+        operator(torch.ones(operator.space.dimension, dtype=torch.float64))
+        product = weakref.ref(operator._resident)
+        del operator
+        assert product() is None
+    finally:
+        gc.enable()

@@ -4,7 +4,7 @@ import torch
 
 import hessian_surgery as hs
 from hessian_surgery.curvature import operators
-from hessian_surgery.surgery import cost as costs
+from hessian_surgery.curvature.memory import saved_bytes
 from hessian_surgery.surgery import loop, sensitivity
 from hessian_surgery.surgery.cost import estimate_cost
 
@@ -55,6 +55,6 @@ def test_memory_of_the_graph_grows_with_what_is_resident(trained, digits_parts, 
 def test_saved_bytes_are_counted_once_and_without_weights():
     model = torch.nn.Linear(8, 4, bias=False)
     data = hs.as_labelled((torch.randn(3, 8), torch.arange(3)), classes=list("abcd"))
-    saved = costs._saved_bytes(hs.Classifier(model), data)
+    saved = saved_bytes(hs.Classifier(model), data)
     # The input (8 floats), the log-probabilities (4 floats), the label and the loss's weight sum.
     assert 8 * 4 + 4 * 4 + 8 <= saved <= 8 * 4 + 4 * 4 + 16

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
+from hessian_surgery.curvature.basis import Storage
+from hessian_surgery.losses import cross_entropy
 from hessian_surgery.metrics import sigma
 from hessian_surgery.surgery import loop
 from hessian_surgery.surgery.amplitude import GammaControl
@@ -110,7 +112,7 @@ def scripted():
     model = nn.Linear(2, 3)
     data = hs.as_labelled((torch.randn(30, 2), torch.arange(30) % 3))
     config = hs.SurgeryConfig(iterations=4)
-    return Problem(hs.Classifier(model), hs.parameter_space(model), data, data, config, BASE)
+    return Problem(hs.Classifier(model), hs.parameter_space(model), data, data, config, cross_entropy, Storage(8), BASE)
 
 
 @pytest.mark.parametrize(("returned", "weight"), [("best", 2.0), ("last", 4.0)])

@@ -159,6 +159,14 @@ def _preprocessing(checkpoint: Checkpoint | None, options: InputOptions) -> Prep
     return chosen
 
 
+def whole_numbers(name: str, text: str) -> tuple[int, ...]:
+    """Whole numbers separated by commas."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"{name}: got {text!r}; give whole numbers separated by commas") from error
+
+
 def _numbers(name: str, text: str) -> tuple[float, ...]:
     return tuple(_number(name, part) for part in text.split(","))
 

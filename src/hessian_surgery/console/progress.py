@@ -46,6 +46,10 @@ class TerminalObserver(Observer):
     ) -> None:
         self._progress.stop()
 
+    def remark(self, text: str) -> None:
+        """Print a line once work begins."""
+        self._opening.append(text)
+
     def stage(self, name: str, done: int, total: int) -> None:
         """Move the bar within the present iteration."""
         while self._opening:

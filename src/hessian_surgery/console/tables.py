@@ -101,7 +101,7 @@ def print_cost(console: Console, cost: Cost) -> None:
         "spikes": f"{cost.spikes}",
         "Hessian products": f"{cost.products:,}",
         "passes over the sensitivity images": f"{cost.passes:,} ({cost.images:,} images)",
-        "memory: basis and spikes": _size(cost.basis_bytes),
+        "memory: Lanczos basis": f"{_size(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
         "memory: copies of the weights": _size(cost.snapshot_bytes),
         "memory: graph of the Hessian batch": _size(cost.graph_bytes),
         "memory: sensitivity images": _size(cost.data_bytes),

@@ -7,11 +7,12 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from hessian_surgery.classifier import deterministic_kernels
-from hessian_surgery.curvature.basis import Basis
+from hessian_surgery.curvature.basis import Basis, Storage
+from hessian_surgery.curvature.krylov import Krylov, gaussian, positive
+from hessian_surgery.curvature.memory import Watch, choose_storage
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.errors import InputError
 from hessian_surgery.metrics import Array
@@ -28,11 +29,15 @@ class Spectrum:
 
     Attributes:
         eigenvalues: λ (K,) float64.
-        vectors: unit eigenvectors q (K, p), one per row.
-        residuals: ‖H q − λ q‖ / |λ| (K,), read off the recurrence: β_m |u_m,i| / |λ_i|.
+        vectors: unit eigenvectors q (K, p), one per row, kept as `storage` says: `vector(i)` gives one to work with.
+        residuals: ‖H q − λ q‖ / |λ| (K,), read off the recurrence, the rounding of stored vectors included.
         tolerance: the relative residual at which a pair counts as converged.
         steps: Lanczos steps taken, which is the number of products.
         space: the weights that the vectors are directions of.
+        storage: where and how the basis was kept.
+        basis_bytes: what it took there.
+        peak_bytes: the most memory that the run held at once beyond what was held before it (the model, the batch and
+            its graph) and what a product takes while it runs, on host and device together.
     """
 
     eigenvalues: Array
@@ -41,6 +46,9 @@ class Spectrum:
     tolerance: float
     steps: int
     space: ParameterSpace
+    storage: Storage = field(default=Storage(rows=0))
+    basis_bytes: int = 0
+    peak_bytes: int = 0
 
     def __len__(self) -> int:
         return len(self.eigenvalues)
@@ -50,27 +58,16 @@ class Spectrum:
         """Which pairs meet the tolerance (K,)."""
         return self.residuals <= self.tolerance
 
+    def vector(self, i: int) -> Tensor:
+        """Eigenvector i (p,) on the weights' device, in the arithmetic's dtype."""
+        return self.vectors[i].to(self.space.device, self.space.dtype)
 
-@dataclass
-class _Recurrence:
-    """The tridiagonal matrix T_m (diagonal α, off-diagonal β; the last β is the one that leaves T_m).
-
-    `since_exhausted` counts the steps since the Krylov space was last exhausted: right after that the pairs so far are
-    exact, but others may be missing.
-    """
-
-    basis: Basis
-    alphas: list[float] = field(default_factory=list)
-    betas: list[float] = field(default_factory=list)
-    since_exhausted: int = 0
-
-    def ritz(self) -> tuple[Array, Array, Array]:
-        """Ritz values (m,) in descending order, their vectors in the basis (m, m) as rows, relative residuals."""
-        values, columns = eigh_tridiagonal(np.array(self.alphas), np.array(self.betas[:-1]))
-        values, rows = values[::-1].copy(), columns.T[::-1].copy()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            residuals = self.betas[-1] * np.abs(rows[:, -1]) / np.abs(values)
-        return values, rows, np.nan_to_num(residuals, nan=0.0, posinf=np.inf)
+    def combine(self, coefficients: Array) -> Tensor:
+        """δθ = Σ_i α_i q_i, (p,)."""
+        total = torch.zeros(self.space.dimension, dtype=self.space.dtype, device=self.space.device)
+        for i, coefficient in enumerate(coefficients):
+            total.add_(self.vector(i), alpha=float(coefficient))
+        return total
 
 
 def lanczos(
@@ -80,12 +77,13 @@ def lanczos(
     steps: int | None = None,
     tolerance: float = TOLERANCE,
     max_steps: int | None = None,
+    storage: Storage | None = None,
     start: Tensor | None = None,
     seed: int = 0,
     iteration: int = 0,
     progress: Progress | None = None,
 ) -> Spectrum:
-    """The k largest positive eigenpairs.
+    """The k largest positive eigenpairs, by Lanczos with full reorthogonalization and thick restart.
 
     Args:
         operator: symmetric, with a `space`.
@@ -93,66 +91,64 @@ def lanczos(
         steps: take exactly this many steps (the paper's m); by default go on until the k pairs have converged.
         tolerance: relative residual at which a pair counts as converged.
         max_steps: where to give up on convergence; by default 10 k + 50.
+        storage: where and how the basis is kept; by default what the free memory allows (`choose_storage`).
         start: starting vector (p,); by default Gaussian, drawn from (seed, iteration).
         seed: see `start`.
         iteration: see `start`.
         progress: called with (steps taken, steps at most) after each step.
     """
-    dimension = operator.space.dimension
-    limit = min(steps or max_steps or 10 * k + 50, dimension)
+    space = operator.space
+    limit = min(steps or max_steps or 10 * k + 50, space.dimension)
+    _check(k, limit, steps, tolerance, storage, space.dimension)
+    if storage is None:
+        storage = choose_storage(space, k, steps=steps, tolerance=tolerance)
+    watch, draw = Watch(space.device), generator(seed, "lanczos", iteration)
+    first = gaussian(space, draw) if start is None else start.to(space.device, space.dtype)
+    basis = Basis(space.dimension, space.dtype, space.device, storage)
+    krylov = Krylov(operator, basis, first, draw, watch)
+    with deterministic_kernels(exact=True):
+        for step in range(1, limit + 1):
+            if krylov.full:
+                krylov.restart(_keep(k, storage.rows))
+            krylov.extend()
+            if progress is not None:
+                progress(step, limit)
+            settled = steps is None and krylov.since_exhausted >= k
+            if settled and (krylov.ritz().residuals[:k] <= tolerance).all():
+                break
+        return _spikes(krylov, k, tolerance, space, watch)
+
+
+def _check(k: int, limit: int, steps: int | None, tolerance: float, storage: Storage | None, dimension: int) -> None:
     if not 1 <= k <= limit:
         what = f"only {limit} Lanczos steps" if limit < dimension else f"only {dimension} weights"
         raise InputError(f"spikes: got {k}, but there are {what}; ask for 1 to {limit}, or allow more steps")
-    draw = generator(seed, "lanczos", iteration)
-    space = operator.space
-    recurrence = _Recurrence(Basis(dimension, space.dtype, space.device, expected=limit))
-    vector = _gaussian(space, draw) if start is None else start.to(space.device, space.dtype)
-    vector = vector / vector.norm()
-    with deterministic_kernels(exact=True):
-        for step in range(1, limit + 1):
-            vector = _extend(recurrence, operator, vector, draw)
-            if progress is not None:
-                progress(step, limit)
-            settled = steps is None and recurrence.since_exhausted >= k
-            if settled and (recurrence.ritz()[2][:k] <= tolerance).all():
-                break
-        return _spikes(recurrence, k, tolerance, space)
+    if not 0 < tolerance < 1:
+        raise InputError(f"tolerance: got {tolerance:g}; it must be between 0 and 1")
+    needed = steps or min(k + 3, dimension)
+    if storage is not None and storage.rows < needed:
+        raise InputError(f"storage: room for {storage.rows} vectors, where {needed} or more are needed")
 
 
-def _extend(recurrence: _Recurrence, operator: Operator, vector: Tensor, draw: torch.Generator) -> Tensor:
-    """One step: store q_j, append α_j and β_j, return q_{j+1}."""
-    basis, betas = recurrence.basis, recurrence.betas
-    basis.append(vector)
-    product = operator(vector)
-    if not torch.isfinite(product).all():
-        raise InputError("hessian_data: a Hessian product is not finite; check the weights and the images for NaN")
-    recurrence.alphas.append(float(vector @ product))
-    scale = float(product.norm())
-    remainder = basis.remove_from(product)
-    beta = float(remainder.norm())
-    # Where what is left after two passes is rounding, the Krylov space is exhausted. Go on from a fresh direction,
-    # which finds what the first start vector had no part of; β = 0 keeps T_m exact. The threshold is tight: in float32
-    # a bulk lies only four or five decades below the spikes.
-    if beta > 20 * torch.finfo(vector.dtype).eps * max(scale, max(map(abs, recurrence.alphas))):
-        recurrence.since_exhausted += 1
-        betas.append(beta)
-        return remainder / beta
-    recurrence.since_exhausted = 0
-    betas.append(0.0)
-    if len(basis) == basis.dimension:
-        return remainder
-    fresh = basis.remove_from(_gaussian(operator.space, draw))
-    return fresh / fresh.norm()
+def _keep(k: int, rows: int) -> int:
+    """How many Ritz vectors a restart keeps: those wanted, and a third of the room beyond them, which speeds it up."""
+    return min(k + (rows - k) // 3, rows - 2)
 
 
-def _spikes(recurrence: _Recurrence, k: int, tolerance: float, space: ParameterSpace) -> Spectrum:
-    values, rows, residuals = recurrence.ritz()
+def _spikes(krylov: Krylov, k: int, tolerance: float, space: ParameterSpace, watch: Watch) -> Spectrum:
+    ritz = krylov.ritz()
     # An eigenvalue within rounding of zero is not a spike.
-    count = int((values[:k] > 10 * torch.finfo(space.dtype).eps * np.abs(values).max()).sum())
-    vectors = recurrence.basis.combine(torch.from_numpy(rows[:count]))
-    vectors /= vectors.norm(dim=1, keepdim=True)
-    return Spectrum(values[:count], vectors, residuals[:count], tolerance, len(recurrence.alphas), space)
-
-
-def _gaussian(space: ParameterSpace, draw: torch.Generator) -> Tensor:
-    return torch.randn(space.dimension, generator=draw, dtype=space.dtype).to(space.device)
+    count = int(positive(ritz.values, space.dtype)[:k].sum())
+    basis = krylov.basis
+    moved = basis.rotate(torch.from_numpy(ritz.rows[:count])).numpy()
+    return Spectrum(
+        eigenvalues=ritz.values[:count],
+        vectors=basis.vectors(),
+        residuals=np.hypot(ritz.residuals[:count], ritz.moving(moved) / ritz.values[:count]),
+        tolerance=tolerance,
+        steps=krylov.products,
+        space=space,
+        storage=basis.storage,
+        basis_bytes=basis.nbytes,
+        peak_bytes=watch.peak(),
+    )

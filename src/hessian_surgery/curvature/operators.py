@@ -1,20 +1,23 @@
 """Curvature operators: symmetric p × p matrices known by their products with vectors."""
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hessian_surgery.batches import Inputs
 from hessian_surgery.classifier import Classifier, as_classifier, deterministic_kernels
+from hessian_surgery.curvature.capture import recordable, recorded
+from hessian_surgery.curvature.twice import cheap_second_derivatives
 from hessian_surgery.data.labelled import Data, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.losses import Loss, cross_entropy
 from hessian_surgery.parameters import ParameterSpace, parameter_space
+
+Product: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class Operator(Protocol):
@@ -28,21 +31,13 @@ class Operator(Protocol):
         """The product with a vector (p,)."""
 
 
-@dataclass(frozen=True)
-class _Graph:
-    """The gradient of one batch's loss, kept with its graph so that it can be differentiated again and again."""
+class BatchOperator(ABC):
+    """The curvature of the mean loss over a batch at the module's present weights.
 
-    gradient: tuple[Tensor, ...]
-    weight: float
-
-
-class Hessian:
-    """The Hessian of the mean loss over a batch at the module's present weights (eq. 2).
-
-    Exact, by differentiating the gradient's product with v (Pearlmutter). A resident batch keeps the graph of its
-    gradient, so that a product costs one pass back through that graph; with `micro_batch` the batch is streamed in
-    parts whose graphs are rebuilt for each product, for up to twice the time and a fraction of the memory.
-    The module must not be changed while a resident operator is in use; autograd says so if it is.
+    A resident batch keeps its autograd graph, so that a product costs one walk through that graph (on a GPU recorded
+    once and replayed); with `micro_batch` the batch is streamed in parts whose graphs are rebuilt for each product, for
+    up to twice the time and a fraction of the memory. The module must not be changed while a resident operator is in
+    use: the next product then refuses.
 
     Args:
         model: a module or a `Classifier`; it is evaluated in eval mode and left as it was.
@@ -65,43 +60,52 @@ class Hessian:
         self._data = as_labelled(data)
         self._loss = loss
         self._size = micro_batch or len(self._data)
-        self._resident: _Graph | None = None
+        self._resident: Product | None = None
+        self._versions = self._present_versions()
         if self._size >= len(self._data):
             with self._exact():
-                self._resident = next(self._graphs())
+                with recordable(self.space.device):
+                    product, _ = next(self._parts(keep=True))
+                self._resident = recorded(product, _zeros(self.space))
+
+    @abstractmethod
+    def _linearize(self, logits: Tensor, labels: Tensor, keep: bool) -> Product:
+        """The product for one part of the batch; `keep` if it will be called more than once.
+
+        It must not refer to this operator: the cycle would keep activations until the garbage collector runs.
+        """
 
     def __call__(self, vector: Tensor) -> Tensor:
-        """H v, (p,)."""
-        pieces = self.space.split(vector)
+        """The product with a vector (p,)."""
         if self._resident is not None:
+            # A recorded product would go on with the old activations and the new weights.
+            if self._versions != self._present_versions():
+                raise RuntimeError(
+                    "the module was modified by an inplace operation since this operator was made; make a new one"
+                )
             with deterministic_kernels(exact=True):
-                return self._product(self._resident, pieces, keep=True)
-        total = torch.zeros(self.space.dimension, dtype=self.space.dtype, device=self.space.device)
+                return self._resident(vector)
+        total = _zeros(self.space)
         with self._exact():
-            for graph in self._graphs():
-                total.add_(self._product(graph, pieces, keep=False), alpha=graph.weight)
+            for product, weight in self._parts(keep=False):
+                total.add_(product(vector), alpha=weight)
         return total
 
-    def _graphs(self) -> Iterator[_Graph]:
-        for inputs, labels in self._data.batches(self._size, self._classifier.device):
-            yield _Graph(self._gradient(inputs, labels), weight=len(labels) / len(self._data))
+    def _present_versions(self) -> list[int]:
+        module = self._classifier.module
+        return [tensor._version for tensor in (*module.parameters(), *module.buffers())]
 
-    def _gradient(self, inputs: Inputs, labels: Tensor) -> tuple[Tensor, ...]:
-        loss = self._loss(self._classifier.logits(inputs), labels)
+    def _parts(self, keep: bool) -> Iterator[tuple[Product, float]]:
+        for inputs, labels in self._data.batches(self._size, self._classifier.device):
+            with cheap_second_derivatives():
+                logits = self._classifier.logits(inputs)
+            yield self._linearize(logits, labels, keep), len(labels) / len(self._data)
+
+    def _loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        loss = self._loss(logits, labels)
         if not torch.isfinite(loss):
             raise InputError(f"hessian_data: the loss on the batch is {loss.item()}; check the images and the weights")
-        return torch.autograd.grad(loss, self.space.parameters, create_graph=True, materialize_grads=True)
-
-    def _product(self, graph: _Graph, pieces: list[Tensor], keep: bool) -> Tensor:
-        # A gradient that does not depend on the weights has no graph and adds nothing to the product.
-        pairs = [(g, v) for g, v in zip(graph.gradient, pieces, strict=True) if g.requires_grad]
-        if not pairs:
-            return torch.zeros(self.space.dimension, dtype=self.space.dtype, device=self.space.device)
-        gradients, vectors = zip(*pairs, strict=True)
-        products = torch.autograd.grad(
-            gradients, self.space.parameters, vectors, retain_graph=keep, materialize_grads=True
-        )
-        return self.space.flatten(products)
+        return loss
 
     @contextmanager
     def _exact(self) -> Iterator[None]:
@@ -112,4 +116,71 @@ class Hessian:
             torch.enable_grad(),
             sdpa_kernel(SDPBackend.MATH),
         ):
+            # Weights outside the space need no derivative; evaluating() gives them back what they had.
+            chosen = {id(parameter) for parameter in self.space.parameters}
+            for parameter in self._classifier.module.parameters():
+                if id(parameter) not in chosen:
+                    parameter.requires_grad_(False)
             yield
+
+
+class Hessian(BatchOperator):
+    """The Hessian of the mean loss over a batch (eq. 2): exact, by differentiating the gradient's product with v.
+
+    A resident product costs about two gradients. See `BatchOperator` for the arguments.
+    """
+
+    def _linearize(self, logits: Tensor, labels: Tensor, keep: bool) -> Product:
+        space = self.space
+        gradient = torch.autograd.grad(
+            self._loss_of(logits, labels), space.parameters, create_graph=True, materialize_grads=True
+        )
+        # A gradient that does not depend on the weights has no graph and adds nothing to the product.
+        used = [i for i, g in enumerate(gradient) if g.requires_grad]
+
+        def product(vector: Tensor) -> Tensor:
+            if not used:
+                return _zeros(space)
+            pieces = space.split(vector)
+            products = torch.autograd.grad(
+                [gradient[i] for i in used],
+                space.parameters,
+                [pieces[i] for i in used],
+                retain_graph=keep,
+                materialize_grads=True,
+            )
+            return space.flatten(products)
+
+        return product
+
+
+class GaussNewton(BatchOperator):
+    """The generalised Gauss–Newton matrix Jᵀ H_L J: J the Jacobian of the logits, H_L the loss's Hessian in them.
+
+    Positive semi-definite for a loss that is convex in the logits. A resident product costs about 1.4 gradients.
+    See `BatchOperator` for the arguments.
+    """
+
+    def _linearize(self, logits: Tensor, labels: Tensor, keep: bool) -> Product:
+        space = self.space
+        # Jᵀu is linear in u, so differentiating it in u along v gives J v.
+        u = torch.zeros_like(logits, requires_grad=True)
+        pulled = torch.autograd.grad(logits, space.parameters, u, create_graph=True, materialize_grads=True)
+        used = [i for i, g in enumerate(pulled) if g.requires_grad]
+        leaf = logits.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(self._loss_of(leaf, labels), leaf, create_graph=True)
+
+        def product(vector: Tensor) -> Tensor:
+            if not used or not slope.requires_grad:
+                return _zeros(space)
+            pieces = space.split(vector)
+            (pushed,) = torch.autograd.grad([pulled[i] for i in used], u, [pieces[i] for i in used], retain_graph=True)
+            (bent,) = torch.autograd.grad(slope, leaf, pushed, retain_graph=keep)
+            back = torch.autograd.grad(logits, space.parameters, bent, retain_graph=keep, materialize_grads=True)
+            return space.flatten(back)
+
+        return product
+
+
+def _zeros(space: ParameterSpace) -> Tensor:
+    return torch.zeros(space.dimension, dtype=space.dtype, device=space.device)

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from hessian_surgery.curvature.lanczos import TOLERANCE
+from hessian_surgery.curvature.memory import BasisPlace, BasisPrecision
 from hessian_surgery.data.splits import Sampling
 from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import BATCH_SIZE
@@ -22,7 +23,9 @@ class SurgeryConfig:
     """How to operate. The defaults are ours; `SurgeryConfig.paper(...)` gives the paper's.
 
     Attributes:
-        iterations: T, rounds of spikes, sensitivity, plan, step and check.
+        iterations: T, rounds of spikes, sensitivity, plan, step and check, in each phase.
+        phases: sequential deflated surgery (section 8): each phase takes the next K spikes, those of earlier phases
+            being deflated away.
         spikes: K; None means C − 1.
         lanczos_steps: m, exactly; None goes on until the K spikes have converged.
         tolerance: relative residual at which a spike has converged.
@@ -30,6 +33,10 @@ class SurgeryConfig:
         hessian_sampling: how they are drawn from the Hessian data.
         redraw_hessian: draw a fresh batch each iteration, rather than once.
         micro_batch: images per part when the Hessian batch is streamed; None keeps it resident.
+        basis: where the Lanczos basis is kept: on the model's device, in host memory or on disk; "auto" takes the first
+            that fits.
+        precision: "full" or "bfloat16" storage of the basis; "auto" halves it only where it would not fit.
+        basis_memory: GB that the basis may take, wherever it is; None takes what is free.
         loss: the loss that the model was trained with.
         parameters: glob over the names of the weights that may move.
         amplitude: α_max^(0), the length of a step in weight space; None sets it from the leading eigenvalue so
@@ -53,6 +60,7 @@ class SurgeryConfig:
     """
 
     iterations: int = 15
+    phases: int = 1
     spikes: int | None = None
     lanczos_steps: int | None = None
     tolerance: float = TOLERANCE
@@ -60,6 +68,9 @@ class SurgeryConfig:
     hessian_sampling: Sampling = "natural"
     redraw_hessian: bool = False
     micro_batch: int | None = None
+    basis: BasisPlace = "auto"
+    precision: BasisPrecision = "auto"
+    basis_memory: float | None = None
     loss: LossName = "cross-entropy"
     parameters: str = "*"
     amplitude: float | None = None
@@ -85,12 +96,18 @@ class SurgeryConfig:
         _require(self.exponent == "auto" or number >= 0, "exponent", self.exponent, "p ≥ 0 or 'auto'")
         _require(self.seed >= 0, "seed", self.seed, "0 or more")
         _require(self.amplitude is None or self.amplitude > 0, "amplitude", self.amplitude, "a positive number")
+        _require(self.basis_memory is None or self.basis_memory > 0, "basis_memory", self.basis_memory, "positive")
         _require(0 < self.tolerance < 1, "tolerance", self.tolerance, "a number between 0 and 1")
         for name in ("allowed_drop", "rollback_sigma", "rollback_drop"):
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "a fraction between 0 and 1")
         if self.lanczos_steps is not None and self.spikes is not None:
             enough = self.lanczos_steps >= self.spikes
             _require(enough, "lanczos_steps", self.lanczos_steps, f"at least as many as spikes ({self.spikes})")
+
+    @property
+    def rounds(self) -> int:
+        """Iterations in all phases together."""
+        return self.phases * self.iterations
 
     def spike_count(self, classes: int) -> int:
         """K for so many classes: as given, or C − 1."""
@@ -107,7 +124,7 @@ class SurgeryConfig:
         """The settings of the paper's experiments.
 
         Args:
-            dataset: whose experiment. "cifar100" is one phase of section 8: 15 spikes, 3 iterations.
+            dataset: whose experiment. "cifar100" is section 8's: 3 phases of 15 spikes and 3 iterations.
             start: how the model was trained (ISIC only): cross-entropy, focal or class-balanced loss.
             control: Adam-style control with T=15 on CIFAR-10 (table 7), or γ-decay with T=10 (tables 4 and 5).
             seed: fixes every random draw.
@@ -126,7 +143,7 @@ class SurgeryConfig:
             own: dict[str, Any] = {"spikes": 9, "exponent": 2, "strong_above": 0.85}
             own["iterations"] = 15 if control == "adam" else 10
         elif dataset == "cifar100":
-            own = {"spikes": 15, "lanczos_steps": 20, "iterations": 3, "amplitude": 0.029, "exponent": 1}
+            own = {"spikes": 15, "lanczos_steps": 20, "iterations": 3, "amplitude": 0.029, "exponent": 1, "phases": 3}
         else:
             own = {
                 "hessian_samples": 256,
@@ -150,7 +167,7 @@ def _check_paper(dataset: str, start: str) -> None:
 
 
 def _check_at_least_one(config: SurgeryConfig) -> None:
-    needed = ("iterations", "hessian_samples", "batch_size")
+    needed = ("iterations", "phases", "hessian_samples", "batch_size")
     optional = ("spikes", "lanczos_steps", "micro_batch", "patience", "sensitivity_cap")
     for name in needed + optional:
         value = getattr(config, name)
@@ -160,6 +177,8 @@ def _check_at_least_one(config: SurgeryConfig) -> None:
 def _check_choices(config: SurgeryConfig) -> None:
     choices = {
         "hessian_sampling": Sampling,
+        "basis": BasisPlace,
+        "precision": BasisPrecision,
         "loss": LossName,
         "control": Control,
         "bound": Bound,

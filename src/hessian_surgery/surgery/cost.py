@@ -3,22 +3,16 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from hessian_surgery import batches
 from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.basis import BLOCK_ROWS
+from hessian_surgery.curvature.memory import GRAPH_FACTOR, basis_bytes, describe_storage, input_bytes, saved_bytes
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.evaluation import check_classifier
-from hessian_surgery.losses import cross_entropy
 from hessian_surgery.parameters import parameter_space
 from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.prepare import plan_memory
 
 # Lanczos to convergence: steps per wanted spike, seen on ResNet-50 and the digits net (2 to 3).
 STEPS_PER_SPIKE = 3
-# Bytes that a gradient kept with its graph holds, per byte that a forward pass saves for its backward pass.
-GRAPH_FACTOR = 3
 
 
 @dataclass(frozen=True)
@@ -31,7 +25,8 @@ class Cost:
         products: Hessian products in all; an estimate where Lanczos runs to convergence.
         passes: forward passes over the sensitivity images in all.
         images: images that go forward in those passes.
-        basis_bytes: the Lanczos basis and the spikes.
+        basis: where the Lanczos basis would be kept, and how.
+        basis_bytes: what it takes there, with the spikes of earlier phases.
         snapshot_bytes: copies of the weights.
         graph_bytes: activations and gradient graph of the Hessian batch.
         data_bytes: the sensitivity images.
@@ -42,6 +37,7 @@ class Cost:
     products: int
     passes: int
     images: int
+    basis: str
     basis_bytes: int
     snapshot_bytes: int
     graph_bytes: int
@@ -65,10 +61,9 @@ def estimate_cost(
     space = parameter_space(classifier.module, config.parameters)
     spikes = config.spike_count(len(sensitivity_data.classes))
     steps = min(config.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
-    passes = config.iterations * (2 * spikes + 1) + 2
-    vector = space.dimension * torch.finfo(space.dtype).bits // 8
-    block = min(BLOCK_ROWS, steps)
-    rows = -(-steps // block) * block + spikes
+    passes = config.rounds * (2 * spikes + 1) + 2
+    vector = space.dimension * space.dtype.itemsize
+    storage = plan_memory(classifier, space, len(hessian_data), sensitivity_data, config)
     graph_images = min(config.micro_batch or config.hessian_samples, len(hessian_data))
     count = len(sensitivity_data)
     if config.sensitivity_cap is not None:
@@ -76,36 +71,12 @@ def estimate_cost(
     return Cost(
         weights=space.dimension,
         spikes=spikes,
-        products=config.iterations * steps,
+        products=config.rounds * steps,
         passes=passes,
         images=passes * count,
-        basis_bytes=rows * vector,
+        basis=describe_storage(storage, space),
+        basis_bytes=basis_bytes(storage, space) + (config.phases - 1) * spikes * vector,
         snapshot_bytes=3 * vector,
-        graph_bytes=GRAPH_FACTOR * graph_images * _saved_bytes(classifier, hessian_data),
-        data_bytes=count * _input_bytes(sensitivity_data),
+        graph_bytes=GRAPH_FACTOR * graph_images * saved_bytes(classifier, hessian_data),
+        data_bytes=count * input_bytes(sensitivity_data),
     )
-
-
-def _saved_bytes(classifier: Classifier, data: LabelledSet) -> int:
-    """Bytes that autograd saves for the backward pass of one image, weights excluded."""
-    weights = {parameter.untyped_storage().data_ptr() for parameter in classifier.module.parameters()}
-    saved: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    inputs, labels = next(data.subset(torch.zeros(1, dtype=torch.int64)).batches(1, classifier.device))
-    with (
-        classifier.evaluating(),
-        torch.enable_grad(),
-        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
-    ):
-        cross_entropy(classifier.logits(inputs), labels)
-    return sum(saved.values())
-
-
-def _input_bytes(data: LabelledSet) -> int:
-    return sum(tensor.nbytes for tensor in batches.tensors(data.fetch(torch.zeros(1, dtype=torch.int64))))

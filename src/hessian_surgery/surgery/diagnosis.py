@@ -8,11 +8,12 @@ import numpy as np
 from torch import nn
 
 from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.memory import describe_storage
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.metrics import Array, Metrics, effective_rank, measure, sampling_sigma
 from hessian_surgery.surgery.amplitude import curvature_amplitude
 from hessian_surgery.surgery.config import SurgeryConfig
-from hessian_surgery.surgery.loop import Observer, find_spikes
+from hessian_surgery.surgery.loop import Observer, curvature, find_spikes
 from hessian_surgery.surgery.planning import error_ratio, recommended_exponent
 from hessian_surgery.surgery.prepare import convergence_warning, prepare, rare_class_warning
 from hessian_surgery.surgery.sensitivity import sensitivity
@@ -94,7 +95,8 @@ def diagnose(
     observer = observer or Observer()
     problem, before = prepare(model, hessian_data, sensitivity_data, config or SurgeryConfig())
     data, config = problem.sensitivity_data, problem.config
-    spectrum = find_spikes(problem, 1, observer)
+    observer.remark(describe_storage(problem.storage, problem.space))
+    spectrum = find_spikes(problem, curvature(problem, 1), 1, observer)
     if epsilon is None:
         epsilon = config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
     matrix = sensitivity(

@@ -1,5 +1,6 @@
 """The loop (Algorithm 2): spikes, sensitivity, plan, step; accept or roll back; adapt the amplitude; again."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,22 +11,28 @@ import numpy as np
 from torch import Tensor
 
 from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.basis import Storage
+from hessian_surgery.curvature.deflated import Deflated
 from hessian_surgery.curvature.lanczos import Spectrum, lanczos
-from hessian_surgery.curvature.operators import Hessian
+from hessian_surgery.curvature.operators import Hessian, Operator
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import hessian_batch
 from hessian_surgery.errors import InputError
-from hessian_surgery.losses import LOSSES
+from hessian_surgery.losses import Loss
 from hessian_surgery.metrics import Array, sigma
 from hessian_surgery.parameters import ParameterSpace, Snapshot
 from hessian_surgery.surgery.amplitude import Controller, Signal, curvature_amplitude, start_control
 from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.phases import accumulate, overlap, staleness
 from hessian_surgery.surgery.planning import Plan, Target, plan, recommended_exponent, strong_floor, strong_threshold
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
 
 
 class Observer:
     """Told what the operation is doing; this one does nothing."""
+
+    def remark(self, text: str) -> None:
+        """What a person should know before the work begins."""
 
     def stage(self, name: str, done: int, total: int) -> None:
         """`done` of `total` units of a stage ("lanczos", "sensitivity", "measure") are finished."""
@@ -44,6 +51,8 @@ class Problem:
         hessian_data: the Hessian batch, or what one is drawn from at each iteration.
         sensitivity_data: the images that S and every decision are measured on.
         config: the choices.
+        loss: what is differentiated.
+        storage: where the Lanczos basis is kept.
         base: class accuracies (C,) of the starting model on the sensitivity data.
         notes: what should be said about model and data.
     """
@@ -53,6 +62,8 @@ class Problem:
     hessian_data: LabelledSet
     sensitivity_data: LabelledSet
     config: SurgeryConfig
+    loss: Loss
+    storage: Storage
     base: Array
     notes: tuple[str, ...] = ()
 
@@ -98,6 +109,7 @@ class IterationRecord:
     """One line of `history.jsonl`. Accuracies are on the sensitivity data, after acceptance or rollback."""
 
     iteration: int
+    phase: int
     accepted: bool
     eigenvalues: list[float]
     residuals: list[float]
@@ -113,6 +125,7 @@ class IterationRecord:
     per_class: list[float]
     sensitivity: list[list[float]]
     seconds: dict[str, float]
+    deflation: dict[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `history.jsonl` and `result.json` hold."""
@@ -130,6 +143,8 @@ class State:
         best_accuracy: class accuracies (C,) of the best iterate so far.
         best_weights: its weights.
         idle: iterations in a row that did not better the best one.
+        first_eigenvalue: λ_max of the first phase, which later phases' amplitudes are set from (eq. 10).
+        deflated: orthonormal vectors (k, p) of the phases before this one; None in the first.
     """
 
     iteration: int
@@ -138,6 +153,8 @@ class State:
     best_accuracy: Array
     best_weights: Snapshot
     idle: int = 0
+    first_eigenvalue: float | None = None
+    deflated: Tensor | None = None
 
 
 def run_loop(
@@ -159,7 +176,7 @@ def run_loop(
     """
     config = problem.config
     state = state or State(0, problem.base, None, problem.base, problem.space.snapshot())
-    while state.iteration < config.iterations and (config.patience is None or state.idle < config.patience):
+    while state.iteration < config.rounds and (config.patience is None or state.idle < config.patience):
         state, record = iterate(problem, state, observer)
         observer.iteration(record)
         if keep is not None:
@@ -174,8 +191,10 @@ def iterate(problem: Problem, state: State, observer: Observer) -> tuple[State, 
     """One iteration of Algorithm 2."""
     config, seconds = problem.config, dict[str, float]()
     with _timed(seconds, "lanczos"):
-        spectrum = find_spikes(problem, state.iteration + 1, observer)
-    controller = state.controller or _first_controller(problem, spectrum)
+        operator = curvature(problem, state.iteration + 1)
+        spectrum = find_spikes(problem, operator, state.iteration + 1, observer, state.deflated)
+        deflation = _check_deflation(problem, state, operator, spectrum)
+    controller = state.controller or _first_controller(problem, state, spectrum)
     with _timed(seconds, "sensitivity"):
         matrix = sensitivity(
             problem.classifier,
@@ -189,7 +208,7 @@ def iterate(problem: Problem, state: State, observer: Observer) -> tuple[State, 
         step = make_plan(problem, state.accuracy, spectrum, matrix, controller.value)
     with _timed(seconds, "measure"):
         before = problem.space.snapshot()
-        problem.space.perturb(combine(spectrum, step))
+        problem.space.perturb(spectrum.combine(step.alpha))
         candidate = accuracies(problem.classifier, problem.sensitivity_data, config.batch_size)
         signal = weigh(candidate, state.accuracy, config)
         if not signal.accepted:
@@ -198,6 +217,7 @@ def iterate(problem: Problem, state: State, observer: Observer) -> tuple[State, 
     kept = candidate if signal.accepted else state.accuracy
     record = IterationRecord(
         iteration=state.iteration + 1,
+        phase=state.iteration // config.iterations + 1,
         accepted=signal.accepted,
         eigenvalues=spectrum.eigenvalues.tolist(),
         residuals=spectrum.residuals.tolist(),
@@ -213,12 +233,14 @@ def iterate(problem: Problem, state: State, observer: Observer) -> tuple[State, 
         per_class=kept.tolist(),
         sensitivity=matrix.tolist(),
         seconds=seconds,
+        deflation=deflation,
     )
-    return _advance(problem, state, kept, controller.update(signal)), record
+    following = _advance(problem, state, kept, controller.update(signal))
+    return _next_phase(problem, following, spectrum), record
 
 
-def find_spikes(problem: Problem, iteration: int, observer: Observer) -> Spectrum:
-    """The K leading spikes of the Hessian at the present weights."""
+def curvature(problem: Problem, iteration: int) -> Hessian:
+    """The Hessian at the present weights."""
     config = problem.config
     batch = hessian_batch(
         problem.hessian_data,
@@ -227,12 +249,20 @@ def find_spikes(problem: Problem, iteration: int, observer: Observer) -> Spectru
         config.seed,
         iteration,
     ).resident(problem.space.device)
-    loss = LOSSES[config.loss]
+    return Hessian(problem.classifier, batch, problem.space, problem.loss, config.micro_batch)
+
+
+def find_spikes(
+    problem: Problem, operator: Operator, iteration: int, observer: Observer, deflated: Tensor | None = None
+) -> Spectrum:
+    """The K leading spikes, beyond those that earlier phases have dealt with."""
+    config = problem.config
     spectrum = lanczos(
-        Hessian(problem.classifier, batch, problem.space, loss, config.micro_batch),
+        operator if deflated is None else Deflated(operator, deflated),
         problem.spikes,
         steps=config.lanczos_steps,
         tolerance=config.tolerance,
+        storage=problem.storage,
         seed=config.seed,
         iteration=iteration,
         progress=lambda done, total: observer.stage("lanczos", done, total),
@@ -267,12 +297,6 @@ def make_plan(problem: Problem, accuracy: Array, spectrum: Spectrum, matrix: Arr
     )
 
 
-def combine(spectrum: Spectrum, step: Plan) -> Tensor:
-    """δθ = Σ_i α_i q_i, (p,)."""
-    vectors = spectrum.vectors
-    return vectors.T @ vectors.new_tensor(step.alpha)
-
-
 def weigh(candidate: Array, previous: Array, config: SurgeryConfig) -> Signal:
     """Accept a candidate, or roll it back for a rise of σ or a drop of a class beyond the config's limits."""
     old, new = sigma(previous), sigma(candidate)
@@ -295,10 +319,38 @@ def _advance(problem: Problem, state: State, kept: Array, controller: Controller
     return replace(following, idle=state.idle + 1)
 
 
-def _first_controller(problem: Problem, spectrum: Spectrum) -> Controller:
+def _next_phase(problem: Problem, state: State, spectrum: Spectrum) -> State:
+    """The state that the next iteration starts from: at the end of a phase, with its spikes deflated."""
+    if state.first_eigenvalue is None:
+        state = replace(state, first_eigenvalue=float(spectrum.eigenvalues[0]))
     config = problem.config
-    amplitude = config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
-    return start_control(config.control, amplitude, config.iterations, sigma(problem.base))
+    if state.iteration % config.iterations or state.iteration == config.rounds:
+        return state
+    return replace(state, controller=None, deflated=accumulate(state.deflated, spectrum))
+
+
+def _check_deflation(problem: Problem, state: State, operator: Operator, spectrum: Spectrum) -> dict[str, float] | None:
+    """How well the earlier phases' spikes are out of the way, when a phase begins."""
+    if state.deflated is None:
+        return None
+    found = {"vectors": float(len(state.deflated)), "overlap": overlap(state.deflated, spectrum)}
+    if state.iteration % problem.config.iterations == 0:
+        found["stale"] = staleness(operator, state.deflated, problem.spikes)
+    return found
+
+
+def _first_controller(problem: Problem, state: State, spectrum: Spectrum) -> Controller:
+    """The control at the start of a phase; its amplitude falls as 1/√λ_max from phase to phase (eq. 10)."""
+    config, leading = problem.config, float(spectrum.eigenvalues[0])
+    if state.deflated is not None and leading < 1e-6 * (state.first_eigenvalue or leading):
+        raise InputError(
+            f"phases: after {len(state.deflated)} spikes the curvature left is rounding ({leading:.2g}); ask for fewer"
+        )
+    if config.amplitude is None:
+        amplitude = curvature_amplitude(leading)
+    else:
+        amplitude = config.amplitude * math.sqrt((state.first_eigenvalue or leading) / leading)
+    return start_control(config.control, amplitude, config.iterations, sigma(state.accuracy))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.memory import describe_storage
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import Answers, answer
@@ -112,6 +113,7 @@ def _run(
     problem: Problem, folder: Path | None, resume: bool, observer: Observer
 ) -> tuple[list[IterationRecord], Array]:
     """The loop, with its history and state kept in `folder`; records, and accuracies of the returned iterate."""
+    observer.remark(describe_storage(problem.storage, problem.space))
     if folder is None:
         history = HistoryWriter(None, [], observer)
         accuracy = run_loop(problem, history)

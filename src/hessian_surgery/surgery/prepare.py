@@ -3,13 +3,16 @@
 from torch import nn
 
 from hessian_surgery.classifier import Classifier, as_classifier
+from hessian_surgery.curvature.basis import Storage
+from hessian_surgery.curvature.memory import plan_room
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import cap_per_class, hessian_batch
 from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import Answers, answer, check_classifier
 from hessian_surgery.evidence import FEW_IMAGES
+from hessian_surgery.losses import make_loss
 from hessian_surgery.metrics import class_accuracy
-from hessian_surgery.parameters import parameter_space
+from hessian_surgery.parameters import ParameterSpace, parameter_space
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.loop import Problem
 
@@ -20,30 +23,66 @@ def prepare(
     """The problem, and the starting model's answers on the sensitivity data."""
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
+    refuse_half_precision(space)
+    sensitivity = every_class(as_labelled(sensitivity_data), "sensitivity_data")
+    if config.sensitivity_cap is not None:
+        sensitivity = cap_per_class(sensitivity, config.sensitivity_cap, config.seed)
+    pool = as_labelled(hessian_data)
+    if len(pool.classes) > len(sensitivity.classes):
+        raise InputError(
+            f"hessian_data: it has {len(pool.classes)} classes and sensitivity_data has {len(sensitivity.classes)}"
+        )
+    note = check_classifier(classifier, sensitivity)
+    storage = plan_memory(classifier, space, len(pool), sensitivity, config)
+    sensitivity = sensitivity.resident(classifier.device)
+    before = answer(classifier, sensitivity, config.batch_size)
+    base = class_accuracy(before.predicted, sensitivity.labels, len(sensitivity.classes))
+    loss = make_loss(config.loss, pool.counts)
+    if not config.redraw_hessian:
+        # Held from here on: a data set that augments its images would give other ones at each product.
+        pool = hessian_batch(pool, config.hessian_samples, config.hessian_sampling, config.seed).resident(
+            classifier.device
+        )
+    notes = (note,) if note else ()
+    return Problem(classifier, space, pool, sensitivity, config, loss, storage, base, notes), before
+
+
+def plan_memory(
+    classifier: Classifier, space: ParameterSpace, pool: int, sensitivity: LabelledSet, config: SurgeryConfig
+) -> Storage:
+    """Where the basis goes, once the Hessian batch's graph and the vectors of earlier phases have their room.
+
+    `pool` is how many images there are to draw the Hessian batch from.
+
+    Raises:
+        InputError: it does not fit; the message says what would.
+    """
+    spikes = config.spike_count(len(sensitivity.classes))
+    images = min(config.micro_batch or pool, config.hessian_samples, pool)
+    deflated = (config.phases - 1) * spikes * space.dimension * space.dtype.itemsize
+    return plan_room(
+        classifier,
+        space,
+        sensitivity,
+        images,
+        spikes,
+        config.lanczos_steps,
+        config.tolerance,
+        config.basis,
+        config.precision,
+        config.basis_memory,
+        taken=deflated if config.basis in ("auto", "device") else 0,
+    )
+
+
+def refuse_half_precision(space: ParameterSpace) -> None:
+    """Raise an InputError where weights are held in less than float32."""
     half = next((n for n, p in zip(space.names, space.parameters, strict=True) if p.element_size() < 4), None)
     if half is not None:
         raise InputError(
             f"model: {half!r} is held in half precision, where small steps round away; call model.float() first "
             "(stored_as keeps the file's dtype)"
         )
-    sensitivity = every_class(as_labelled(sensitivity_data), "sensitivity_data")
-    if config.sensitivity_cap is not None:
-        sensitivity = cap_per_class(sensitivity, config.sensitivity_cap, config.seed)
-    sensitivity = sensitivity.resident(classifier.device)
-    note = check_classifier(classifier, sensitivity)
-    before = answer(classifier, sensitivity, config.batch_size)
-    base = class_accuracy(before.predicted, sensitivity.labels, len(sensitivity.classes))
-    pool = as_labelled(hessian_data)
-    if len(pool.classes) > len(sensitivity.classes):
-        raise InputError(
-            f"hessian_data: it has {len(pool.classes)} classes and sensitivity_data has {len(sensitivity.classes)}"
-        )
-    if not config.redraw_hessian:
-        # Held from here on: a data set that augments its images would give other ones at each product.
-        pool = hessian_batch(pool, config.hessian_samples, config.hessian_sampling, config.seed).resident(
-            classifier.device
-        )
-    return Problem(classifier, space, pool, sensitivity, config, base, (note,) if note else ()), before
 
 
 def every_class(data: LabelledSet, argument: str) -> LabelledSet:

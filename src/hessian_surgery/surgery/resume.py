@@ -15,7 +15,8 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import Snapshot
 from hessian_surgery.surgery.amplitude import AdamControl, Controller, GammaControl
 from hessian_surgery.surgery.loop import Problem, State
-from hessian_surgery.tensorfile import read_tensors, save_tensors, weights_sha256
+from hessian_surgery.surgery.phases import keep
+from hessian_surgery.tensorfile import read_header, read_tensors, save_tensors, weights_sha256
 
 CONTROLLERS: dict[str, type[AdamControl] | type[GammaControl]] = {"adam": AdamControl, "gamma": GammaControl}
 
@@ -40,7 +41,9 @@ def save_state(folder: Path, problem: Problem, state: State, identity: str) -> N
     tensors = {"accuracy": torch.from_numpy(state.accuracy), "best_accuracy": torch.from_numpy(state.best_accuracy)}
     tensors |= _named("now", now) | ({} if same else _named("best", state.best_weights))
     controller = state.controller
-    kind = next(name for name, cls in CONTROLLERS.items() if isinstance(controller, cls))
+    kind = next((name for name, cls in CONTROLLERS.items() if isinstance(controller, cls)), None)
+    if state.deflated is not None:
+        _save_deflated(folder, state.deflated, identity)
     rest = {
         "identity": identity,
         "iteration": state.iteration,
@@ -48,6 +51,8 @@ def save_state(folder: Path, problem: Problem, state: State, identity: str) -> N
         "control": kind,
         "controller": asdict(controller) if controller else {},
         "best_is_now": same,
+        "first_eigenvalue": state.first_eigenvalue,
+        "deflated": None if state.deflated is None else len(state.deflated),
     }
     save_tensors(_path(folder), tensors, {"state": json.dumps(rest)})
 
@@ -63,7 +68,8 @@ def load_state(folder: Path, problem: Problem, identity: str) -> State | None:
             raise InputError(
                 f"resume: {folder} belongs to a run with other options, weights or images; give those again"
             )
-        controller: Controller = CONTROLLERS[rest["control"]](**rest["controller"])
+        # Between two phases there is none yet.
+        controller: Controller | None = CONTROLLERS[rest["control"]](**rest["controller"]) if rest["control"] else None
         problem.space.restore(_snapshot("now", tensors))
         return State(
             iteration=rest["iteration"],
@@ -72,6 +78,8 @@ def load_state(folder: Path, problem: Problem, identity: str) -> State | None:
             best_accuracy=tensors["best_accuracy"].numpy(),
             best_weights=problem.space.snapshot() if rest["best_is_now"] else _snapshot("best", tensors),
             idle=rest["idle"],
+            first_eigenvalue=rest["first_eigenvalue"],
+            deflated=_load_deflated(folder, problem, rest["deflated"], identity),
         )
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error
@@ -79,13 +87,35 @@ def load_state(folder: Path, problem: Problem, identity: str) -> State | None:
 
 def forget_state(folder: Path) -> None:
     """Remove the state of a run that is finished, and nothing else."""
-    _path(folder).unlink(missing_ok=True)
+    for file in (_path(folder), *_path(folder).parent.glob("deflated-*.safetensors")):
+        file.unlink(missing_ok=True)
     with suppress(OSError):
         _path(folder).parent.rmdir()
 
 
 def _path(folder: Path) -> Path:
     return folder / "checkpoint" / "state.safetensors"
+
+
+def _save_deflated(folder: Path, vectors: Tensor, identity: str) -> None:
+    """Write the deflated vectors, once a phase: they are large and do not change within it."""
+    path = _deflated_path(folder, len(vectors))
+    known = json.loads(read_header(path)).get("__metadata__", {}) if path.exists() else {}
+    if known.get("identity") != identity:
+        save_tensors(path, {"vectors": vectors.cpu()}, {"identity": identity})
+
+
+def _load_deflated(folder: Path, problem: Problem, count: int | None, identity: str) -> Tensor | None:
+    if count is None:
+        return None
+    tensors, metadata = read_tensors(_deflated_path(folder, count))
+    if metadata.get("identity") != identity:
+        raise InputError(f"resume: {_deflated_path(folder, count)} belongs to another run")
+    return keep(tensors["vectors"], problem.space, problem.storage)
+
+
+def _deflated_path(folder: Path, count: int) -> Path:
+    return folder / "checkpoint" / f"deflated-{count}.safetensors"
 
 
 def _named(prefix: str, snapshot: Snapshot) -> dict[str, Tensor]:

@@ -45,7 +45,8 @@ def sensitivity(
         finally:
             space.restore(before)
 
-    for i, direction in enumerate(spectrum.vectors):
+    for i in range(len(spectrum)):
+        direction = spectrum.vector(i)
         up, down = probe(direction, epsilon), probe(direction, -epsilon)
         rows.append((up - down) / (2 * epsilon))
         if progress is not None:

@@ -1,0 +1,262 @@
+"""What products and leading eigenpairs cost, beside a plain gradient, other libraries and the floor, in one process.
+
+    make bench                                    ours and the peers on the CPU
+    python -m benchmarks.curvature --device cuda  ours on a GPU; --compiled adds torch.compile of jvp∘grad
+
+Images are 32×32. `--checkpoint` and `--data` give a trained ResNet-50 and real images; without them the networks are
+trained for a moment on made-up images, which is enough for spikes to stand out.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hessian_surgery as hs
+from benchmarks.peers import PEERS, Batch
+from hessian_surgery.classifier import deterministic_kernels
+from hessian_surgery.curvature import capture, operators
+from hessian_surgery.curvature.memory import Watch
+from hessian_surgery.data.images import Preprocessing
+from hessian_surgery.data.sources import open_data
+from hessian_surgery.models.checkpoint import load_weights, read_checkpoint
+from hessian_surgery.models.resnet import resnet18, resnet50
+
+NETWORKS = {"resnet18": resnet18, "resnet50": resnet50}
+SAMPLES, REPEATS, TOLERANCE = 128, 7, 1e-3
+RESULTS = Path(__file__).parent / "results"
+Timed = dict[str, Callable[[], object]]
+
+
+def interleaved(functions: Timed, device: torch.device) -> dict[str, float]:
+    """Median seconds of each function, taken in turns so that a noisy moment falls on all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(REPEATS + 1):
+        for name, function in functions.items():
+            seconds[name].append(timed(function, device)[0])
+    return {name: statistics.median(values[1:]) for name, values in seconds.items()}  # the first warms up
+
+
+def timed(function: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
+    """Seconds and result of one call."""
+    _wait(device)
+    start = time.perf_counter()
+    result = function()
+    _wait(device)
+    return time.perf_counter() - start, result
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def made_up(network: str) -> tuple[nn.Module, Batch]:
+    """A network trained for a moment on images of ten noisy patterns."""
+    draw = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    net, labels = NETWORKS[network](10), torch.arange(SAMPLES) % 10
+    patterns = torch.randn(10, 3, 32, 32, generator=draw)
+    images = patterns[labels] + 2 * torch.randn(SAMPLES, 3, 32, 32, generator=draw)
+    optimizer = torch.optim.Adam(net.parameters(), 1e-4)
+    for _ in range(10):
+        optimizer.zero_grad()
+        F.cross_entropy(net(images), labels).backward()
+        optimizer.step()
+    return net.eval(), (images, labels)
+
+
+def real(checkpoint: Path, data: str) -> tuple[nn.Module, Batch]:
+    """A trained ResNet-50 and training images."""
+    stored = read_checkpoint(checkpoint)
+    known = stored.normalization()
+    shown = Preprocessing(mean=tuple(known[0]), std=tuple(known[1])) if known else Preprocessing()
+    pool = open_data(data, 0, shown).hessian
+    net = resnet50(len(pool.classes))
+    load_weights(net, stored)
+    batch = hs.hessian_batch(pool, SAMPLES)
+    return net.eval(), (batch.inputs(), batch.labels)
+
+
+def uncaptured(net: nn.Module, batch: Batch) -> hs.Hessian:
+    """Our operator without the recording that a GPU gets."""
+    recorded, operators.recorded = operators.recorded, lambda function, example: function
+    try:
+        return hs.Hessian(net, batch)
+    finally:
+        operators.recorded = recorded
+
+
+def products(net: nn.Module, batch: Batch, compiled: bool) -> dict[str, float]:
+    """Median seconds of a gradient and of products, ours and the peers'."""
+    space = hs.parameter_space(net)
+    device = space.device
+    vector = torch.randn(space.dimension, generator=torch.Generator().manual_seed(1)).to(device)
+
+    def gradient() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(F.cross_entropy(net(batch[0]), batch[1]), space.parameters)
+
+    resident, streamed = uncaptured(net, batch), hs.Hessian(net, batch, micro_batch=SAMPLES // 2)
+    newton = hs.GaussNewton(net, batch)
+    functions: Timed = {
+        "gradient": gradient,
+        "product": lambda: resident(vector),
+        "product, streamed": lambda: streamed(vector),
+        "Gauss–Newton product": lambda: newton(vector),
+    }
+    if device.type == "cuda":
+        kept = hs.Hessian(net, batch)
+        functions["product, captured"] = lambda: kept(vector)
+        functions["gradient, captured"] = captured_gradient(net, batch, space)
+        if compiled:
+            functions["product, compiled jvp∘grad"] = compiled_product(net, batch, space, vector)
+    else:
+        for make in PEERS:
+            peer = make(net, batch)
+            functions[f"product, {peer.name}"] = lambda peer=peer: peer.product(vector)  # type: ignore[misc]
+    with deterministic_kernels(exact=True):
+        return interleaved(functions, device)
+
+
+def captured_gradient(net: nn.Module, batch: Batch, space: hs.ParameterSpace) -> Callable[[], object]:
+    """A gradient recorded and replayed as our products are, for a ratio of like to like."""
+
+    def gradient(_: Tensor) -> Tensor:
+        return space.flatten(torch.autograd.grad(F.cross_entropy(net(batch[0]), batch[1]), space.parameters))
+
+    with deterministic_kernels(exact=True):
+        replay = capture.recorded(gradient, torch.zeros(1, device=space.device))
+    return lambda: replay(torch.zeros(1, device=space.device))
+
+
+def compiled_product(net: nn.Module, batch: Batch, space: hs.ParameterSpace, vector: Tensor) -> Callable[[], object]:
+    """torch.compile of forward over reverse mode."""
+    weights = dict(zip(space.names, (p.detach() for p in space.parameters), strict=True))
+    tangents = dict(zip(space.names, space.split(vector), strict=True))
+
+    def loss(w: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(torch.func.functional_call(net, w, (batch[0],)), batch[1])
+
+    product = torch.compile(lambda w, v: torch.func.jvp(torch.func.grad(loss), (w,), (v,))[1])
+    seconds, _ = timed(lambda: product(weights, tangents), space.device)
+    print(f"compiled in {seconds:.0f} s")
+    return lambda: product(weights, tangents)
+
+
+def residuals(hessian: hs.Hessian, vectors: Tensor) -> list[float]:
+    """‖Hq − λq‖/λ of unit vectors, λ their Rayleigh quotient, by our product."""
+    found = []
+    for vector in vectors:
+        unit = vector / vector.norm()
+        product = hessian(unit)
+        value = float(unit @ product)
+        found.append(float((product - value * unit).norm()) / abs(value))
+    return found
+
+
+def pairs(net: nn.Module, batch: Batch, k: int) -> list[dict[str, Any]]:
+    """Seconds, products, memory and the residual reached of k pairs, by each library."""
+    device, rows = next(net.parameters()).device, []
+    hessian = hs.Hessian(net, batch)
+
+    def row(name: str, seconds: float, count: int, vectors: Tensor, held: int) -> int:
+        worst = max(residuals(hessian, vectors), default=float("inf"))
+        reached = worst <= 2 * TOLERANCE and len(vectors) == k
+        rows.append(
+            {"library": name, "k": k, "seconds": seconds, "products": count, "residual": worst, "reached": reached}
+            | {"peak_bytes": held}
+        )
+        print(f"{k:>3} pairs  {name:<22} {seconds:8.2f} s  {count:>4} products  residual {worst:.2g}", flush=True)
+        return count
+
+    watch = Watch(device)
+    seconds, spectrum = timed(lambda: hs.lanczos(hs.Hessian(net, batch), k, tolerance=TOLERANCE), device)
+    vectors = torch.stack([spectrum.vector(i) for i in range(len(spectrum))])
+    ours = row("hessian-surgery", seconds, spectrum.steps, vectors, watch.peak())
+    for make in PEERS if device.type == "cpu" else ():
+        watch = Watch(device)
+        peer = make(net, batch)
+        seconds, found = timed(lambda peer=peer: peer.pairs(k, TOLERANCE, 4 * ours), device)  # type: ignore[misc]
+        row(peer.name, seconds, found.products, found.vectors, watch.peak())
+    return rows
+
+
+def floor(net: nn.Module, batch: Batch) -> dict[str, float]:
+    """Seconds that a gradient's and a product's arithmetic and memory traffic take at this machine's best speeds.
+
+    A convolution or linear layer is one pass forward and two back; a product takes twice those three. Each pass reads
+    and writes its feature maps once.
+    """
+    device, operations, moved = batch[0].device, 0, 0
+
+    def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal operations, moved
+        moved += 4 * (inputs[0].numel() + output.numel())
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            operations += 2 * output.numel() * module.weight[0].numel()
+
+    hooks = [m.register_forward_hook(note) for m in net.modules() if not list(m.children())]
+    with torch.no_grad():
+        net(batch[0])
+    for hook in hooks:
+        hook.remove()
+    size = 2048 if device.type == "cpu" else 8192
+    a, b = torch.randn(size, size, device=device), torch.randn(1 << 26, device=device)
+    with deterministic_kernels(exact=True):
+        best = interleaved({"multiply": lambda: a @ a, "copy": lambda: b.clone()}, device)
+    rate, bandwidth = 2 * size**3 / best["multiply"], 2 * b.nbytes / best["copy"]
+    return {
+        "gradient": max(3 * operations / rate, 3 * moved / bandwidth),
+        "product": max(6 * operations / rate, 6 * moved / bandwidth),
+        "arithmetic_per_product": 6.0 * operations,
+        "bytes_per_product": 6.0 * moved,
+        "measured_flops": rate,
+        "measured_bandwidth": bandwidth,
+    }
+
+
+def measure(net: nn.Module, batch: Batch, compiled: bool) -> dict[str, Any]:
+    """All figures of one network."""
+    seconds = products(net, batch, compiled)
+    for name, value in seconds.items():
+        print(f"{name:<28} {1000 * value:9.1f} ms {value / seconds['gradient']:6.2f} gradients", flush=True)
+    found = [row for k in (9, 20) for row in pairs(net, batch, k)]
+    ratios = {name: value / seconds["gradient"] for name, value in seconds.items()}
+    return {"seconds": seconds, "ratios": ratios, "pairs": found, "floor": floor(net, batch)}
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--checkpoint", type=Path, help="of a trained ResNet-50")
+    parser.add_argument("--data", help="the images that it was trained on")
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    device = torch.device(given.device)
+    torch.set_num_threads(2 if device.type == "cpu" else torch.get_num_threads())
+    results: dict[str, Any] = {}
+    for network in given.networks:
+        trained = given.checkpoint and network == "resnet50"
+        net, batch = real(given.checkpoint, given.data) if trained else made_up(network)
+        print(f"{network}, {'trained' if trained else 'made-up images'}, n = {SAMPLES}, {device}")
+        net, batch = net.to(device), (batch[0].to(device), batch[1].to(device))
+        results[network] = {"trained": bool(trained)} | measure(net, batch, given.compiled)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    setting = {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "samples": SAMPLES}
+    given.out.mkdir(parents=True, exist_ok=True)
+    path = given.out / ("curvature.json" if device.type == "cpu" else f"curvature-{device.type}.json")
+    path.write_text(json.dumps(setting | {"tolerance": TOLERANCE, "networks": results}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The same jobs done by other libraries: a product, and the leading pairs to a relative residual."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Leading eigenpairs as a library gives them.
+
+    Attributes:
+        vectors: (k, p), in the order of `module.parameters()`.
+        products: how many it took.
+    """
+
+    vectors: Tensor
+    products: int
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library's product with a flat vector, and its way to k pairs with at most so many products."""
+
+    name: str
+    product: Callable[[Tensor], Tensor]
+    pairs: Callable[[int, float, int], Pairs]
+
+
+def pyhessian(net: nn.Module, batch: Batch) -> Peer:
+    """PyHessian: power iteration, one pair after another; it keeps the gradient's graph."""
+    from pyhessian import hessian
+    from pyhessian.utils import hessian_vector_product
+
+    made = hessian(net, nn.functional.cross_entropy, data=batch, cuda=False)
+    parameters = list(net.parameters())
+
+    def product(vector: Tensor) -> Tensor:
+        pieces = [v.view_as(p) for v, p in zip(vector.split([p.numel() for p in parameters]), parameters, strict=True)]
+        return torch.cat([h.reshape(-1) for h in hessian_vector_product(made.gradsH, made.params, pieces)])
+
+    def pairs(k: int, tolerance: float, limit: int) -> Pairs:
+        _, vectors = hessian(net, nn.functional.cross_entropy, data=batch, cuda=False).eigenvalues(
+            maxIter=limit // k, tol=tolerance, top_n=k
+        )
+        flat = torch.stack([torch.cat([piece.reshape(-1) for piece in vector]) for vector in vectors])
+        return Pairs(flat, limit)
+
+    return Peer("PyHessian", product, pairs)
+
+
+def curvlinops(net: nn.Module, batch: Batch) -> Peer:
+    """curvlinops with SciPy's ARPACK."""
+    import numpy as np
+    from curvlinops import HessianLinearOperator
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    operator = HessianLinearOperator(
+        net.eval(), nn.CrossEntropyLoss(), list(net.parameters()), [batch], check_deterministic=False
+    )
+    scipy = operator.to_scipy()
+
+    def pairs(k: int, tolerance: float, limit: int) -> Pairs:
+        counted = 0
+
+        def count(vector: "np.ndarray") -> "np.ndarray":
+            nonlocal counted
+            counted += 1
+            return scipy @ vector
+
+        counting = LinearOperator(scipy.shape, matvec=count, dtype=np.float32)
+        start = np.random.default_rng(0).standard_normal(scipy.shape[0]).astype(np.float32)
+        try:
+            _, vectors = eigsh(counting, k=k, which="LA", tol=tolerance, v0=start, maxiter=limit)
+        except ArpackNoConvergence as failure:
+            vectors = failure.eigenvectors
+        return Pairs(torch.from_numpy(vectors.T[::-1].copy()).float(), counted)
+
+    return Peer("curvlinops + ARPACK", lambda vector: operator @ vector, pairs)
+
+
+PEERS = (curvlinops, pyhessian)

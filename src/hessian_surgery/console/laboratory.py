@@ -1,0 +1,107 @@
+"""The studies as commands run them: by name, with the options that each takes, a bar, a JSON and a figure."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from hessian_surgery.console.inputs import Opened
+from hessian_surgery.curvature.lanczos import Progress as Report
+from hessian_surgery.errors import InputError
+from hessian_surgery.files import write_json
+from hessian_surgery.losses import make_loss
+from hessian_surgery.report.figures import save_figure
+from hessian_surgery.studies import bulk_walk, effective_rank, linearization, spectrum, stability
+from hessian_surgery.studies.setting import LOG
+from hessian_surgery.surgery.operate import environment
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study's function, the module that draws and describes its result, and whether it measures on other images."""
+
+    function: Callable[..., Any]
+    module: ModuleType
+    measures: bool = True
+
+
+STUDIES = {
+    "spectrum": Study(spectrum.spectrum_study, spectrum, measures=False),
+    "stability": Study(stability.stability, stability, measures=False),
+    "bulk-walk": Study(bulk_walk.bulk_walk, bulk_walk),
+    "linearization": Study(linearization.linearization, linearization),
+    "effective-rank": Study(effective_rank.effective_rank_study, effective_rank),
+}
+
+
+def find_study(name: str) -> Study:
+    """The study of a name."""
+    if name not in STUDIES:
+        raise InputError(f"name: got {name!r}; give one of {', '.join(STUDIES)}")
+    return STUDIES[name]
+
+
+def run_study(name: str, opened: Opened, options: dict[str, Any], console: Console) -> Any:
+    """Run a study with the options that were given; one that it does not take is refused."""
+    study = find_study(name)
+    given = {key: value for key, value in options.items() if value is not None}
+    takes = signature(study.function if name != "bulk-walk" else bulk_walk.walk).parameters
+    foreign = next((key for key in given if key not in takes), None)
+    if foreign is not None:
+        raise InputError(f"{foreign}: {name} has no such option; leave out --{foreign.replace('_', '-')}")
+    if "loss" in given:
+        given["loss"] = make_loss(given["loss"], opened.parts.hessian.counts)
+    images = (opened.parts.hessian, opened.parts.sensitivity) if study.measures else (opened.parts.hessian,)
+    with _bar(console, name) as progress, _remarks(console):
+        return study.function(opened.model, *images, progress=progress, **given)
+
+
+def write_study(name: str, result: Any, opened: Opened, seed: int, folder: Path) -> dict[str, Any]:
+    """Write `NAME.json`, `NAME.svg` and `NAME.png`; returns the contents of the first."""
+    content = {
+        "study": name,
+        "seed": seed,
+        "inputs": opened.given,
+        **result.as_dict(),
+        "environment": environment(opened.classifier.device),
+    }
+    figure = find_study(name).module.draw(result)
+    for suffix in ("svg", "png"):
+        save_figure(figure, folder / f"{name}.{suffix}")
+    write_json(folder / f"{name}.json", content)
+    return content
+
+
+@contextmanager
+def _remarks(console: Console) -> Iterator[None]:
+    """Show what a study says before it starts: where its basis goes and how large it is."""
+
+    class Show(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            console.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
+
+    handler, level = Show(), LOG.level
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOG.removeHandler(handler)
+        LOG.setLevel(level)
+
+
+@contextmanager
+def _bar(console: Console, name: str) -> Iterator[Report]:
+    columns = (BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(
+        TextColumn(name), *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(name, total=1)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,69 @@
+"""A product recorded as a CUDA graph and replayed: on a fast GPU launching kernels takes longer than running them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Devices on which a recording has failed: each failure costs memory that is not given back, so it is not tried again.
+_refused: set[torch.device] = set()
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    # One for all recordings: autograd runs a backward pass on the stream of its forward pass.
+    return torch.cuda.Stream(device)
+
+
+@cache
+def _pool(device: torch.device) -> Any:
+    # One for all recordings, too. They may overwrite each other's results, but each result is copied at once.
+    with torch.cuda.device(device):
+        return torch.cuda.graph_pool_handle()
+
+
+@contextmanager
+def recordable(device: torch.device) -> Iterator[None]:
+    """Autograd graphs built inside can be recorded later."""
+    if device.type != "cuda":
+        yield
+        return
+    stream = _stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream(device).wait_stream(stream)
+
+
+def recorded(function: Callable[[Tensor], Tensor], example: Tensor) -> Callable[[Tensor], Tensor]:
+    """The same function of vectors like `example`, replayed where the device and the function allow it.
+
+    What cannot be recorded (a layer that asks the GPU for a number in the middle) is run as it is.
+    """
+    device = example.device
+    if device.type != "cuda" or device in _refused:
+        return function
+    argument = torch.zeros_like(example)
+    try:
+        with recordable(device):
+            function(argument)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=_pool(device), stream=_stream(device)):
+            result = function(argument)
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        _refused.add(device)
+        return function
+
+    def replay(vector: Tensor) -> Tensor:
+        argument.copy_(vector)
+        graph.replay()
+        return result.clone()
+
+    # The recording reads what the function holds, such as the activations of a kept graph.
+    replay.function = function  # type: ignore[attr-defined]
+    return replay

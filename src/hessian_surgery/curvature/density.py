@@ -1,0 +1,125 @@
+"""The spectral density by stochastic Lanczos quadrature (section 4.4), with the trace and the bulk's scale."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hessian_surgery.classifier import deterministic_kernels
+from hessian_surgery.curvature.basis import Basis, Storage
+from hessian_surgery.curvature.krylov import Krylov, gaussian
+from hessian_surgery.curvature.lanczos import Progress
+from hessian_surgery.curvature.memory import choose_storage
+from hessian_surgery.curvature.operators import Operator
+from hessian_surgery.errors import InputError
+from hessian_surgery.metrics import Array
+from hessian_surgery.seeding import generator
+
+
+@dataclass(frozen=True)
+class Density:
+    """φ(t) = (1/p) Σ_i δ(t − λ_i), as the quadrature rules of k probes.
+
+    Attributes:
+        nodes: Ritz values ℓ of each probe (k arrays of at most m).
+        weights: ω of each (k arrays, each summing to 1).
+        variance: σ² of the Gaussian that stands for each δ.
+        dimension: p.
+    """
+
+    nodes: tuple[Array, ...]
+    weights: tuple[Array, ...]
+    variance: float
+    dimension: int
+
+    def at(self, points: Array) -> tuple[Array, Array]:
+        """φ_σ at points (t,), and its standard error over the probes (t,)."""
+        each = np.array([gaussian_sum(points, n, w, self.variance) for n, w in zip(*self._rules(), strict=True)])
+        return each.mean(axis=0), _standard_error(each)
+
+    @property
+    def trace(self) -> tuple[float, float]:
+        """Σ λ, and its standard error over the probes."""
+        each = self.dimension * np.array([n @ w for n, w in zip(*self._rules(), strict=True)])
+        return float(each.mean()), float(_standard_error(each))
+
+    def quantile(self, share: float, below: float = np.inf) -> float:
+        """The |λ| under which a share of the spectrum below a bound lies, all probes together."""
+        nodes, weights = np.concatenate(self.nodes), np.concatenate(self.weights)
+        nodes, weights = np.abs(nodes[nodes < below]), weights[nodes < below]
+        order = np.argsort(nodes)
+        reached = np.cumsum(weights[order])
+        return float(nodes[order][np.searchsorted(reached, share * reached[-1])])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        trace, error = self.trace
+        return {
+            "nodes": [values.tolist() for values in self.nodes],
+            "weights": [values.tolist() for values in self.weights],
+            "variance": self.variance,
+            "dimension": self.dimension,
+            "trace": trace,
+            "trace_se": error,
+        }
+
+    def _rules(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        return self.nodes, self.weights
+
+
+def spectral_density(
+    operator: Operator,
+    *,
+    steps: int = 90,
+    probes: int = 10,
+    variance: float = 1e-5,
+    storage: Storage | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Density:
+    """The density of an operator's eigenvalues, by m Lanczos steps from each of k random vectors.
+
+    Args:
+        operator: symmetric, with a `space`.
+        steps: m.
+        probes: k; the error falls as 1/√k.
+        variance: σ², the width of the kernel.
+        storage: where the m vectors of a probe are kept; by default what the free memory allows.
+        seed: fixes the probes.
+        progress: called with (products taken, products in all).
+    """
+    for name, value in (("steps", steps), ("probes", probes)):
+        if value < 1:
+            raise InputError(f"{name}: got {value}; it must be at least 1")
+    space = operator.space
+    steps = min(steps, space.dimension)
+    storage = storage or choose_storage(space, steps, steps=steps)
+    basis = Basis(space.dimension, space.dtype, space.device, storage)
+    nodes, weights = [], []
+    with deterministic_kernels(exact=True):
+        for probe in range(probes):
+            basis.clear()
+            draw = generator(seed, "density", probe)
+            krylov = Krylov(operator, basis, gaussian(space, draw), draw)
+            for step in range(steps):
+                krylov.extend()
+                if progress is not None:
+                    progress(probe * steps + step + 1, probes * steps)
+                if krylov.exhausted:
+                    break
+            ritz = krylov.ritz()
+            nodes.append(ritz.values)
+            weights.append(ritz.rows[:, 0] ** 2)
+    return Density(tuple(nodes), tuple(weights), variance, space.dimension)
+
+
+def gaussian_sum(points: Array, centres: Array, weights: Array, variance: float) -> Array:
+    """Σ_i w_i N(t; c_i, σ²) at points (t,)."""
+    gaps = points[:, None] - centres
+    return np.exp(-(gaps**2) / (2 * variance)) @ weights / np.sqrt(2 * np.pi * variance)
+
+
+def _standard_error(each: Array) -> Array:
+    """Of the mean over the first axis; NaN for a single probe."""
+    count = len(each)
+    return each.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(each.shape[1:], np.nan)

@@ -1,0 +1,167 @@
+"""Convolution and evaluation-mode batch norm whose gradients can be differentiated again cheaply.
+
+PyTorch's own second derivatives of these two are slow: that of a convolution correlates whole feature maps as if they
+were kernels, and that of batch norm is a chain of some forty element-wise operations. Both have plain forms: the
+derivative of `convolution_backward` in each of its arguments is one more convolution, and batch norm in evaluation mode
+is a scale and a shift per channel. Inside `cheap_second_derivatives` the forward pass uses those, so that a product
+through the kept graph of a gradient costs about two gradients, which is its floor, rather than three.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.overrides import TorchFunctionMode
+
+_backward = torch.ops.aten.convolution_backward
+_batch_norm_backward = torch.ops.aten.native_batch_norm_backward
+
+# Stride, padding, dilation, groups.
+Geometry: TypeAlias = tuple[list[int], list[int], list[int], int]
+
+
+class _Convolution(torch.autograd.Function):
+    """y = x ∗ w + b."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.geometry, ctx.bias = geometry, None if b is None else list(b.shape)
+        return F.conv2d(x, w, b, *geometry)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        return (*_ConvolutionBackward.apply(g, x, w, ctx.bias, ctx.geometry, list(ctx.needs_input_grad[:3])), None)
+
+
+class _ConvolutionBackward(torch.autograd.Function):
+    """(g, x, w) → the gradients of x, w and b; linear in each of the three."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, g: Tensor, x: Tensor, w: Tensor, bias: list[int] | None, geometry: Geometry, wanted: list[bool]
+    ) -> tuple[Tensor | None, ...]:
+        ctx.save_for_backward(g, x, w)
+        ctx.geometry = geometry
+        ctx.set_materialize_grads(False)
+        return _gradients(g, x, w, bias, geometry, wanted)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, hx: Tensor | None, hw: Tensor | None, hb: Tensor | None) -> tuple[Tensor | None, ...]:
+        g, x, w = ctx.saved_tensors
+        geometry, needs = ctx.geometry, ctx.needs_input_grad
+        along_g = along_x = along_w = None
+        if needs[0] and hw is not None:
+            along_g = F.conv2d(x, hw, hb, *geometry)
+        elif needs[0] and hb is not None:
+            along_g = hb.view(1, -1, 1, 1).expand_as(g).clone()
+        if needs[0] and hx is not None:
+            other = F.conv2d(hx, w, None, *geometry)
+            along_g = other if along_g is None else along_g.add_(other)
+        if needs[1] and hw is not None:
+            along_x = _gradients(g, x, hw, None, geometry, [True, False, False])[0]
+        if needs[2] and hx is not None:
+            along_w = _gradients(g, hx, w, None, geometry, [False, True, False])[1]
+        return along_g, along_x, along_w, None, None, None
+
+
+def _gradients(
+    g: Tensor, x: Tensor, w: Tensor, bias: list[int] | None, geometry: Geometry, wanted: list[bool]
+) -> tuple[Tensor | None, ...]:
+    stride, padding, dilation, groups = geometry
+    return _backward(g, x, w, bias, stride, padding, dilation, False, [0, 0], groups, wanted)
+
+
+class _Affine(torch.autograd.Function):
+    """y = s x + b, with one s and b per channel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, s: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(x, s)
+        ctx.unit = (torch.zeros_like(s), torch.ones_like(s))
+        return torch.addcmul(_wide(b, x), x, _wide(s, x))
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        return _AffineBackward.apply(g, *ctx.saved_tensors, ctx.unit)
+
+
+class _AffineBackward(torch.autograd.Function):
+    """(g, x, s) → s g, Σ g x, Σ g: batch norm's own fused kernel, at mean 0 and deviation 1."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, x: Tensor, s: Tensor, unit: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(g, x, s)
+        ctx.set_materialize_grads(False)
+        zero, one = unit
+        return _batch_norm_backward(g, x, s, zero, one, zero, one, False, 0.0, [True, True, True])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, hx: Tensor | None, hs: Tensor | None, hb: Tensor | None) -> tuple[Tensor | None, ...]:
+        g, x, s = ctx.saved_tensors
+        hs = torch.zeros_like(s) if hs is None else hs
+        hb = torch.zeros_like(s) if hb is None else hb
+        along_g = torch.addcmul(_wide(hb, x), x, _wide(hs, x))
+        if hx is None:
+            return along_g, g * _wide(hs, x), None, None
+        along_g.addcmul_(hx, _wide(s, x))
+        return along_g, g * _wide(hs, x), (g * hx).sum([0, *range(2, g.ndim)]), None
+
+
+def _wide(channels: Tensor, like: Tensor) -> Tensor:
+    return channels.view(1, -1, *[1] * (like.ndim - 2))
+
+
+def _convolve(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> Tensor:
+    if isinstance(padding, str) or input.ndim != 4:
+        return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    geometry = (_pair(stride), _pair(padding), _pair(dilation), groups)
+    return _Convolution.apply(input, weight, bias, geometry)
+
+
+def _normalize(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    if training or running_mean is None or running_var is None or weight is None or bias is None:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    scale = weight * torch.rsqrt(running_var + eps)
+    return _Affine.apply(input, scale, bias - running_mean * scale)
+
+
+def _pair(value: int | tuple[int, ...]) -> list[int]:
+    both = [value] if isinstance(value, int) else list(value)
+    return both * 2 if len(both) == 1 else both
+
+
+_REPLACED: dict[Any, Callable[..., Tensor]] = {F.conv2d: _convolve, F.batch_norm: _normalize}
+
+
+class cheap_second_derivatives(TorchFunctionMode):
+    """Inside this context `conv2d` and evaluation-mode `batch_norm` are those of this file; values are the same."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Called for every torch function."""
+        return _REPLACED.get(func, func)(*args, **(kwargs or {}))

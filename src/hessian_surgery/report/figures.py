@@ -1,0 +1,61 @@
+"""One look for all figures, and files of them that are whole and the same from run to run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.files import written_beside
+
+if TYPE_CHECKING:  # matplotlib takes most of a second to import, so only those who draw pay for it
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart, darkest first.
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+GREY = "#7F7F7F"
+
+STYLE: dict[Any, Any] = {
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.8,
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.labelsize": 11,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+}
+# Text stays text, so that it can be searched, and ids come from a fixed salt, so that the same figure is the same file.
+SAVING: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "hessian-surgery", "savefig.dpi": 150}
+FORMATS = ("svg", "png")
+
+
+def new_figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8.0, 5.0)) -> "tuple[Figure, list[Axes]]":
+    """An empty figure in the common style, and its axes row by row; `size` is width and height in inches.
+
+    The figure belongs to its caller alone: pyplot, which keeps figures for the whole process, is not involved.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, list(axes.flat)
+
+
+def save_figure(figure: "Figure", path: str | Path) -> None:
+    """Write a figure as SVG or PNG, by the path's suffix; the file is whole or not there."""
+    from matplotlib import rc_context
+
+    path = Path(path)
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise InputError(f"path: got {path.name!r}; give a name that ends in .svg or .png")
+    metadata = {"Date": None} if kind == "svg" else {}
+    with written_beside(path) as beside, rc_context(SAVING):
+        figure.savefig(beside, format=kind, metadata=metadata)

@@ -1,0 +1,271 @@
+"""How linear class accuracies are along planned steps: Sᵀα against what is measured (appendix D)."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.lanczos import TOLERANCE, Progress
+from hessian_surgery.data.labelled import Data, LabelledSet
+from hessian_surgery.errors import InputError
+from hessian_surgery.losses import Loss, cross_entropy
+from hessian_surgery.metrics import Array
+from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
+from hessian_surgery.studies.curves import Fit, fit_line, fit_offset_power, fit_power_law
+from hessian_surgery.studies.setting import Setting, keeping_weights, open_measured, open_setting, part_of, spike_rows
+from hessian_surgery.surgery.planning import Plan, plan, strong_floor
+from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AMPLITUDES = tuple(float(amplitude) for amplitude in np.geomspace(5e-4, 5.5e-2, 38))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One planned step; accuracies as fractions.
+
+    Attributes:
+        alpha_max: the budget.
+        alpha: α (K).
+        norm: ‖α‖, which is the budget unless protected classes stop the plan short of it.
+        predicted: Sᵀα (C).
+        measured: the change of each class's accuracy (C).
+        predicted_norm: ‖Sᵀα‖.
+        measured_norm: the norm of the measured change.
+        error_norm: the norm of the difference between the two.
+    """
+
+    alpha_max: float
+    alpha: list[float]
+    norm: float
+    predicted: list[float]
+    measured: list[float]
+    predicted_norm: float
+    measured_norm: float
+    error_norm: float
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Curves through the norms as functions of ‖α‖.
+
+    Attributes:
+        predicted: b ‖α‖.
+        measured: c + b ‖α‖.
+        error: c + b ‖α‖ᵈ with c ≥ 0, by least squares (eq. 15).
+        error_power_law: b ‖α‖ᵈ, by least squares in logarithms; its `r_squared` compares with that of `error`.
+        damping: measured slope over predicted slope; None where one is missing.
+    """
+
+    predicted: Fit
+    measured: Fit
+    error: Fit
+    error_power_law: Fit
+    damping: float | None
+
+
+@dataclass(frozen=True)
+class Linearization:
+    """Planned steps of many lengths.
+
+    Attributes:
+        classes: class names.
+        epsilon: ε of S.
+        exponent: p of the class-error weights.
+        eigenvalues: of the spikes.
+        residuals: relative residual of each.
+        sensitivity: S (K rows of C).
+        steps: one per amplitude, in the order given.
+        fits: see `Fits`.
+    """
+
+    classes: tuple[str, ...]
+    epsilon: float
+    exponent: float
+    eigenvalues: list[float]
+    residuals: list[float]
+    sensitivity: list[list[float]]
+    steps: tuple[Step, ...]
+    fits: Fits
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def linearization(
+    model: nn.Module | Classifier,
+    hessian_data: Data,
+    sensitivity_data: Data,
+    *,
+    amplitudes: Sequence[float] = AMPLITUDES,
+    epsilon: float = 0.01,
+    spikes: int = 9,
+    lanczos_steps: int | None = None,
+    exponent: float = 2.0,
+    strong_above: float | None = None,
+    tolerance: float = TOLERANCE,
+    hessian_samples: int = 128,
+    micro_batch: int | None = None,
+    parameters: str = "*",
+    loss: Loss = cross_entropy,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Linearization:
+    """Spikes and S once; then for each amplitude plan (eq. 5), apply, measure on the same images, roll back.
+
+    Args:
+        model: the trained classifier; its weights come back bit for bit.
+        hessian_data: what the Hessian batch is drawn from.
+        sensitivity_data: images that S and the changes are measured on.
+        amplitudes: α_max of each step.
+        epsilon: ε of S.
+        spikes: K.
+        lanczos_steps: m, exactly; None goes on until the spikes have converged.
+        exponent: p of the class-error weights.
+        strong_above: classes above this accuracy are protected (the paper's 0.85); None means the mean plus one σ.
+        tolerance: relative residual at which a spike has converged.
+        hessian_samples: n.
+        micro_batch: images per part when the Hessian batch is streamed; None keeps it resident.
+        parameters: glob over the names of the weights that move.
+        loss: what is differentiated twice.
+        seed: fixes the batch and the Lanczos start.
+        progress: called with (done, total).
+    """
+    if not amplitudes:
+        raise InputError("amplitudes: got none; give at least one α_max")
+    setting = open_setting(
+        model,
+        hessian_data,
+        samples=hessian_samples,
+        spikes=spikes,
+        steps=lanczos_steps,
+        tolerance=tolerance,
+        parameters=parameters,
+        loss=loss,
+        seed=seed,
+        micro_batch=micro_batch,
+    )
+    data = open_measured(model, sensitivity_data, "sensitivity_data")
+    return _sweep(setting, data, amplitudes, epsilon, exponent, strong_above, progress)
+
+
+def _sweep(
+    setting: Setting,
+    data: LabelledSet,
+    amplitudes: Sequence[float],
+    epsilon: float,
+    exponent: float,
+    strong_above: float | None,
+    progress: Progress | None,
+) -> Linearization:
+    classifier, space = setting.classifier, setting.space
+    spectrum = setting.find_spikes(progress=part_of(progress, 0, 3))
+    matrix = sensitivity(classifier, spectrum, data, epsilon, progress=part_of(progress, 1, 3))
+    start, spikes = accuracies(classifier, data), spike_rows(spectrum)
+    floor = strong_floor(start, threshold=strong_above)
+    steps = []
+    for i, amplitude in enumerate(amplitudes):
+        planned = plan(matrix, start, amplitude, exponent, floor=floor)
+        with keeping_weights(space):
+            space.perturb(spikes.T @ spikes.new_tensor(planned.alpha))
+            measured = accuracies(classifier, data) - start
+        steps.append(_step(amplitude, planned, measured))
+        part_of(progress, 2, 3)(i + 1, len(amplitudes))
+    return Linearization(
+        classes=data.classes,
+        epsilon=epsilon,
+        exponent=exponent,
+        eigenvalues=spectrum.eigenvalues.tolist(),
+        residuals=spectrum.residuals.tolist(),
+        sensitivity=matrix.tolist(),
+        steps=tuple(steps),
+        fits=fit_norms(steps),
+    )
+
+
+def _step(amplitude: float, planned: Plan, measured: Array) -> Step:
+    return Step(
+        alpha_max=amplitude,
+        alpha=planned.alpha.tolist(),
+        norm=float(np.linalg.norm(planned.alpha)),
+        predicted=planned.predicted.tolist(),
+        measured=measured.tolist(),
+        predicted_norm=float(np.linalg.norm(planned.predicted)),
+        measured_norm=float(np.linalg.norm(measured)),
+        error_norm=float(np.linalg.norm(planned.predicted - measured)),
+    )
+
+
+def fit_norms(steps: Sequence[Step]) -> Fits:
+    """The curves of appendix D."""
+    norm, foreseen, found, error = (
+        np.array([getattr(step, name) for step in steps])
+        for name in ("norm", "predicted_norm", "measured_norm", "error_norm")
+    )
+    predicted, measured = fit_line(norm, foreseen, through_zero=True), fit_line(norm, found)
+    return Fits(
+        predicted=predicted,
+        measured=measured,
+        error=fit_offset_power(norm, error),
+        error_power_law=fit_power_law(norm, error),
+        damping=measured.curve.slope / predicted.curve.slope if measured.curve and predicted.curve else None,
+    )
+
+
+def describe(result: Linearization) -> str:
+    """The main figures in a few sentences."""
+    fits, longest = result.fits, max(result.steps, key=lambda step: step.norm)
+    sentences = [
+        f"{len(result.steps)} planned steps up to ‖α‖ = {longest.norm:.3g}; the longest was to change class accuracies "
+        f"by {longest.predicted_norm:.3g} in norm and changed them by {longest.measured_norm:.3g}."
+    ]
+    if fits.damping is not None:
+        sentences.append(f"The measured change grows {fits.damping:.2f} times as fast as the predicted one.")
+    named = (("c + b‖α‖ᵈ", fits.error), ("b‖α‖ᵈ", fits.error_power_law))
+    sentences += [f"{name} fits the error {_in_words(fit)}." for name, fit in named]
+    return " ".join(sentences)
+
+
+def _in_words(fit: Fit) -> str:
+    if fit.curve is None:
+        return f"not at all: {fit.failure}"
+    curve = fit.curve
+    return f"with c = {curve.intercept:.2g}, b = {curve.slope:.2g}, d = {curve.exponent:.2f} (R² {curve.r_squared:.3f})"
+
+
+def draw(result: Linearization) -> "Figure":
+    """Left: predicted and measured norms. Right: the error on log–log axes. Both against ‖α‖, with their fits."""
+    figure, (left, right) = new_figure(1, 2, size=(10, 4.4))
+    fits, steps = result.fits, result.steps
+    _draw_points(left, steps, "predicted_norm", fits.predicted, BLUE, "predicted ‖Sᵀα‖")
+    _draw_points(left, steps, "measured_norm", fits.measured, VERMILION, "measured")
+    left.set(title="Change of class accuracies", ylabel="norm of the change (fraction)")
+    _draw_points(right, steps, "error_norm", fits.error, BLUE, "predicted − measured")
+    _draw_curve(right, steps, fits.error_power_law, GREY)
+    right.set(title="Error of the linearization", ylabel="norm of the error (fraction)")
+    if any(step.error_norm > 0 for step in steps):
+        right.set(xscale="log", yscale="log")
+    for axes in (left, right):
+        axes.set_xlabel("‖α‖")
+        axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _draw_points(axes: "Axes", steps: Sequence[Step], norm: str, fit: Fit, colour: str, label: str) -> None:
+    shown = [(step.norm, getattr(step, norm)) for step in steps]
+    axes.plot(*zip(*shown, strict=True), "o", color=colour, markersize=4.5, label=label)
+    _draw_curve(axes, steps, fit, colour)
+
+
+def _draw_curve(axes: "Axes", steps: Sequence[Step], fit: Fit, colour: str) -> None:
+    if fit.curve is not None:
+        norms = [step.norm for step in steps if step.norm > 0]
+        x = np.geomspace(min(norms), max(norms), 100)
+        axes.plot(x, fit.curve(x), "--", color=colour, label=str(fit.curve))

@@ -1,0 +1,88 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hessian_surgery.curvature import basis as bases
+from hessian_surgery.curvature.basis import Basis, Storage, orthonormal
+
+CPU = torch.device("cpu")
+KEPT = [(place, precision) for place in ("device", "host", "disk") for precision in ("full", "bfloat16")]
+
+
+def filled(rows, dimension, place, precision, dtype=torch.float32, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    exact = torch.linalg.qr(torch.randn(dimension, rows, generator=draw, dtype=torch.float64))[0].T.to(dtype)
+    basis = Basis(dimension, dtype, CPU, Storage(rows + 2, place, precision))
+    for row in exact:
+        basis.append(row)
+    return basis, exact
+
+
+@pytest.mark.parametrize(("place", "precision"), KEPT)
+@settings(deadline=None, max_examples=15)
+@given(rows=st.integers(1, 9), dimension=st.integers(9, 300), width=st.integers(1, 400))
+def test_the_same_wherever_and_however_it_is_kept(place, precision, rows, dimension, width):
+    """Against dense arithmetic, with pieces from one column to all of them."""
+    basis, exact = filled(rows, dimension, place, precision)
+    vector = torch.randn(dimension)
+    before = bases.CACHE_BYTES
+    bases.CACHE_BYTES = 4 * rows * width
+    try:
+        slack = 1e-5 if precision == "full" else 0.02
+        assert torch.allclose(basis.project(vector), exact @ vector, atol=slack * vector.norm())
+        rest = vector.clone()
+        basis.subtract(torch.arange(rows), rest)
+        expected = vector - exact.T @ torch.arange(rows).float()
+        assert torch.allclose(rest, expected, atol=slack * (1 + rows))
+        mixing = torch.randn((rows + 1) // 2, rows, dtype=torch.float64)
+        kept = basis.vectors().to(torch.float32).clone()
+        moved = basis.rotate(mixing)
+        mixed = mixing.float() @ kept
+        assert len(basis) == len(mixing)
+        assert torch.allclose(basis.vectors().float(), mixed, atol=slack * mixing.abs().sum())
+        assert torch.allclose((basis.vectors().float() - mixed).norm(dim=1), moved.float(), atol=1e-5)
+    finally:
+        bases.CACHE_BYTES = before
+
+
+def test_appending_tells_what_was_kept():
+    basis = Basis(100, torch.float32, CPU, Storage(2, "device", "bfloat16"))
+    vector = torch.randn(100)
+    kept = basis.append(vector)
+    assert torch.equal(kept, vector.bfloat16().float())
+    assert torch.equal(basis.vectors()[0].float(), kept)
+    full = Basis(100, torch.float32, CPU, Storage(2))
+    assert full.append(vector) is vector
+
+
+def test_vectors_give_back_most_of_the_room():
+    basis, exact = filled(2, 10, "device", "full")
+    assert basis.vectors().untyped_storage().nbytes() == 2 * 10 * 4
+    assert torch.equal(basis.vectors(), exact)
+    basis.clear()
+    assert len(basis) == 0
+    assert basis.nbytes == 4 * 10 * 4
+
+
+def test_vectors_on_disk_outlive_their_basis():
+    basis, exact = filled(3, 50, "disk", "full")
+    vectors = basis.vectors()
+    del basis
+    assert torch.equal(vectors, exact)
+
+
+def test_orthonormal_rows_span_what_they_are_made_of():
+    vectors = torch.randn(4, 30, dtype=torch.float64)
+    rows = orthonormal(vectors, Basis(30, torch.float64, CPU, Storage(4)))
+    assert torch.allclose(rows @ rows.T, torch.eye(4, dtype=torch.float64), atol=1e-12)
+    assert torch.linalg.matrix_rank(torch.cat([rows, vectors])) == 4
+
+
+def test_a_full_disk_is_said_before_anything_is_written(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bases.os, "posix_fallocate", full)
+    with pytest.raises(ValueError, match=r"basis: no room for 0.0 GB in .*; set TMPDIR to a larger disk"):
+        Basis(10, torch.float32, CPU, Storage(2, "disk"))

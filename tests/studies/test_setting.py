@@ -1,0 +1,57 @@
+import pytest
+import torch
+from torch import nn
+
+import hessian_surgery as hs
+from hessian_surgery.losses import cross_entropy
+from hessian_surgery.studies.setting import keeping_weights, open_measured, open_setting, part_of
+
+
+def setting(model, data, **options):
+    given = {"samples": 32, "spikes": 3, "steps": None, "tolerance": 1e-2, "parameters": "*", "seed": 0} | options
+    return open_setting(model, data, loss=cross_entropy, **given)
+
+
+def test_spikes_are_those_of_the_present_weights(trained, digits_parts):
+    found = setting(trained, digits_parts.hessian, parameters="fc.*")
+    expected = hs.lanczos(hs.Hessian(trained, found.batch, found.space), 3)
+    assert len(found.batch) == 32
+    assert found.space.names == ("fc.weight", "fc.bias")
+    assert found.find_spikes().eigenvalues == pytest.approx(expected.eigenvalues)
+
+
+def test_weights_come_back_bit_for_bit_after_a_failure(trained):
+    space = hs.parameter_space(trained)
+    before = space.snapshot()
+    with pytest.raises(ZeroDivisionError), keeping_weights(space) as kept:
+        space.perturb(torch.ones(space.dimension), 0.1)
+        assert not torch.equal(space.parameters[0], kept[0])
+        raise ZeroDivisionError
+    assert all(torch.equal(now, then) for now, then in zip(space.parameters, before, strict=True))
+
+
+def test_parts_of_parts_make_one_whole():
+    seen = []
+    for outer in range(2):
+        for inner in range(4):
+            report = part_of(part_of(lambda *told: seen.append(told), outer, 2), inner, 4)
+            report(1, 2)
+            report(2, 2)
+    assert seen[-1] == (1000, 1000)
+    assert [done for done, _ in seen] == pytest.approx([1000 * i / 16 for i in range(1, 17)], abs=1)
+    part_of(None, 0, 1)(1, 1)
+
+
+def test_what_cannot_be_studied_is_refused(trained, digits_parts):
+    with pytest.raises(hs.InputError, match=r"model: 'features.0.weight' is held in half precision"):
+        setting(trained.half(), digits_parts.hessian)
+    few = hs.as_labelled((torch.zeros(3, 1, 8, 8), torch.arange(3)), classes=[str(i) for i in range(10)])
+    with pytest.raises(hs.InputError, match="measure_data: no image of class '3'"):
+        open_measured(trained, few, "measure_data")
+
+
+def test_a_loss_without_curvature_has_no_spike():
+    inputs, labels = torch.zeros(4, 3), torch.arange(4) % 2
+    flat = setting(nn.Linear(3, 2, bias=False), (inputs, labels), spikes=1)
+    with pytest.raises(hs.InputError, match="hessian_data: the Hessian has no positive eigenvalue"):
+        flat.find_spikes()

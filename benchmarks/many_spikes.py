@@ -16,18 +16,19 @@ import torch
 
 import hessian_surgery as hs
 from hessian_surgery.console.inputs import InputOptions, open_inputs
+from hessian_surgery.curvature.basis import length, project
 from hessian_surgery.curvature.memory import few_rows, full_rows
 
-SAMPLES, TOLERANCE = 512, 1e-2
+TOLERANCE = 1e-2
 RESULTS = Path(__file__).parent / "results" / "many_spikes.json"
 
 
 def storages(k: int) -> dict[str, hs.Storage]:
-    """Float32 with room to spare; bfloat16 with a quarter more vectors than pairs; the same on disk."""
+    """Float32 with room to spare; bfloat16 with a quarter more vectors than pairs; bfloat16 on disk, which has room."""
     return {
         "float32": hs.Storage(full_rows(k)),
         "bfloat16, restarted": hs.Storage(few_rows(k), "device", "bfloat16"),
-        "bfloat16, restarted, on disk": hs.Storage(few_rows(k), "disk", "bfloat16"),
+        "bfloat16, on disk": hs.Storage(full_rows(k), "disk", "bfloat16"),
     }
 
 
@@ -35,8 +36,8 @@ def agreement(reference: hs.Spectrum, other: hs.Spectrum) -> dict[str, float]:
     """Largest relative difference of an eigenvalue; mean and least squared cosine between the two spans."""
     count = min(len(reference), len(other))
     difference = np.abs(other.eigenvalues[:count] / reference.eigenvalues[:count] - 1).max()
-    overlap = torch.stack([reference.vectors.float() @ other.vector(i) for i in range(count)])
-    cosines = torch.linalg.svdvals(overlap.double()).clamp(max=1)
+    overlap = torch.stack([project(reference.vectors, other.vector(i)) for i in range(count)])
+    cosines = torch.linalg.svdvals(overlap).clamp(max=1)
     return {
         "eigenvalue_difference": float(difference),
         "mean_squared_cosine": float(cosines.square().mean()),
@@ -49,7 +50,7 @@ def true_residual(hessian: hs.Hessian, spectrum: hs.Spectrum) -> float:
     found = []
     for i in range(0, len(spectrum), 11):
         value, vector = spectrum.eigenvalues[i], spectrum.vector(i)
-        found.append(float((hessian(vector) - value * vector).norm()) / float(value))
+        found.append(length(hessian(vector) - value * vector) / float(value))
     return max(found)
 
 
@@ -67,12 +68,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--micro-batch", type=int)
     parser.add_argument("--spikes", type=int)
+    parser.add_argument("--samples", type=int, default=512)
     parser.add_argument("--only", nargs="*", help="some of the ways to keep the basis")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     options = InputOptions("resnet50", given.checkpoint, given.data, *[None] * 3, given.device, *[None] * 3)
     opened = open_inputs(options, seed=0)
-    batch = hs.hessian_batch(opened.parts.hessian, SAMPLES).resident(opened.classifier.device)
+    batch = hs.hessian_batch(opened.parts.hessian, given.samples).resident(opened.classifier.device)
     hessian = hs.Hessian(opened.model, batch, micro_batch=given.micro_batch)
     k = given.spikes or len(batch.classes) - 1
     reference, rows = None, dict[str, Any]()
@@ -95,7 +97,7 @@ def main() -> None:
         }
         print(name, {key: value for key, value in rows[name].items() if key != "eigenvalues"}, flush=True)
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        setting = {"spikes": k, "samples": SAMPLES, "tolerance": TOLERANCE, "device": str(given.device)}
+        setting = {"spikes": k, "samples": given.samples, "tolerance": TOLERANCE, "device": str(given.device)}
         given.out.write_text(json.dumps(setting | {"torch": torch.__version__, "runs": rows}, indent=1) + "\n")
 
 

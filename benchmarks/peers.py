@@ -44,11 +44,12 @@ def pyhessian(net: nn.Module, batch: Batch) -> Peer:
         return torch.cat([h.reshape(-1) for h in hessian_vector_product(made.gradsH, made.params, pieces)])
 
     def pairs(k: int, tolerance: float, limit: int) -> Pairs:
+        # Its own tolerance is on an eigenvalue's change from step to step, not on a residual: it gets all the steps.
         _, vectors = hessian(net, nn.functional.cross_entropy, data=batch, cuda=False).eigenvalues(
-            maxIter=limit // k, tol=tolerance, top_n=k
+            maxIter=max(1, limit // k), tol=0.0, top_n=k
         )
         flat = torch.stack([torch.cat([piece.reshape(-1) for piece in vector]) for vector in vectors])
-        return Pairs(flat, limit)
+        return Pairs(flat, k * max(1, limit // k))
 
     return Peer("PyHessian", product, pairs)
 

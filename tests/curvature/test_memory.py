@@ -39,11 +39,11 @@ def test_with_plenty_of_room_everything_is_on_the_device_in_full():
 @pytest.mark.parametrize(
     ("device", "host", "expected"),
     [
-        (400 * MB, 0, Storage(full_rows(30), "device", "full")),
-        (260 * MB, 0, Storage(few_rows(30), "device", "full")),
-        (205 * MB, 0, Storage(full_rows(30), "device", "bfloat16")),
-        (130 * MB, 0, Storage(few_rows(30), "device", "bfloat16")),
-        (80 * MB, 400 * MB, Storage(full_rows(30), "host", "full")),
+        (540 * MB, 0, Storage(full_rows(30), "device", "full")),
+        (400 * MB, 0, Storage(few_rows(30), "device", "full")),
+        (290 * MB, 0, Storage(full_rows(30), "device", "bfloat16")),
+        (200 * MB, 0, Storage(few_rows(30), "device", "bfloat16")),
+        (80 * MB, 540 * MB, Storage(full_rows(30), "host", "full")),
         (80 * MB, 10 * MB, Storage(full_rows(30), "disk", "full")),
     ],
 )
@@ -51,8 +51,29 @@ def test_the_first_that_fits(device, host, expected):
     assert choose_storage(SPACE, 30, room=Room(device, host, 10**12)) == expected
 
 
+def test_fixed_steps_that_do_not_fit_are_not_recommended():
+    with pytest.raises(hs.InputError, match="set TMPDIR to a disk") as refusal:
+        choose_storage(SPACE, 9, steps=200, room=Room(300 * MB, 300 * MB, 300 * MB))
+    assert "would fit" not in str(refusal.value)
+
+
+def test_vectors_beside_the_basis_count():
+    room = Room(10**12, 300 * MB, 300 * MB)
+    assert choose_storage(SPACE, 9, room=replace(room, device=300 * MB)).place == "device"
+    assert choose_storage(SPACE, 9, beside=50, room=replace(room, device=300 * MB)).precision == "bfloat16"
+
+
+def test_only_what_the_chosen_weights_need_is_counted():
+    net = nn.Sequential(nn.Linear(8, 1000), nn.Tanh(), nn.Linear(1000, 4))
+    data = hs.as_labelled((torch.randn(3, 8), torch.arange(3)), classes=list("abcd"))
+    classifier = hs.Classifier(net)
+    last = hs.parameter_space(net, "2.*")
+    assert memory.saved_bytes(classifier, data, last) < memory.saved_bytes(classifier, data)
+    assert all(p.requires_grad for p in net.parameters())
+
+
 def test_a_tight_tolerance_rules_out_half_precision():
-    tight = choose_storage(SPACE, 30, tolerance=1e-4, room=Room(130 * MB, 0, 10**12))
+    tight = choose_storage(SPACE, 30, tolerance=1e-4, room=Room(200 * MB, 0, 10**12))
     assert tight == Storage(full_rows(30), "disk", "full")
 
 

@@ -1,8 +1,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
+from torch.utils.checkpoint import checkpoint
 
+import hessian_surgery as hs
 from hessian_surgery.curvature.twice import cheap_second_derivatives
 
 
@@ -64,6 +67,31 @@ def test_other_batch_norms_are_left_to_torch(training):
     x, mean, variance = draw(6, 3), torch.zeros(3).double(), torch.ones(3).double()
     expected = F.batch_norm(x, mean.clone(), variance.clone(), training=training)
     assert torch.equal(within(lambda x: F.batch_norm(x, mean, variance, training=training))(x), expected)
+
+
+class Checkpointed(nn.Sequential):
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def test_models_that_do_more_than_plain_layers_still_have_products():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(18, 3)).double()
+    batch = (torch.randn(5, 1, 4, 4, dtype=torch.float64), torch.arange(5) % 3)
+    vector = torch.ones(hs.parameter_space(plain).dimension, dtype=torch.float64)
+    expected = hs.Hessian(plain, batch)(vector)
+    assert torch.allclose(hs.Hessian(Checkpointed(*plain), batch)(vector), expected)
+    mapped = hs.Classifier(plain, forward=lambda net, x: torch.func.vmap(lambda one: net(one[None])[0])(x))
+    assert torch.allclose(hs.Hessian(mapped, batch)(vector), expected)
+    single = plain.float()
+    cast = hs.Classifier(single, forward=lambda net, x: _autocast(net, x))
+    product = hs.Hessian(cast, (batch[0].float(), batch[1]))(vector.float())
+    assert torch.linalg.norm(product.double() - expected) < 0.1 * torch.linalg.norm(expected)
+
+
+def _autocast(net, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return net(x).float()
 
 
 def test_a_convolution_of_one_image_without_a_batch():

@@ -47,9 +47,9 @@ def recorded(function: Callable[[Tensor], Tensor], example: Tensor) -> Callable[
     if device.type != "cuda" or device in _refused:
         return function
     argument = torch.zeros_like(example)
+    with recordable(device):
+        function(argument)  # what is wrong with the function itself shows here
     try:
-        with recordable(device):
-            function(argument)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=_pool(device), stream=_stream(device)):
             result = function(argument)

@@ -60,7 +60,7 @@ class Density:
             "variance": self.variance,
             "dimension": self.dimension,
             "trace": trace,
-            "trace_se": error,
+            "trace_se": None if np.isnan(error) else error,
         }
 
     def _rules(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessian_surgery.curvature.basis import Basis
+from hessian_surgery.curvature.basis import Basis, inner, length
 from hessian_surgery.curvature.memory import Watch
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.errors import InputError
@@ -66,7 +66,8 @@ class Krylov:
         self._projected = np.zeros((basis.storage.rows, basis.storage.rows))
         # ‖error‖ that rounding of stored vectors leaves in each column of H Q = Q T.
         self._rounding = np.zeros(basis.storage.rows)
-        self._next = start / start.norm()
+        self._next = start / length(start)
+        self._previous: Tensor | None = None
         self._beta = 0.0
         self._scale = 0.0
         self.products = 0
@@ -92,20 +93,24 @@ class Krylov:
         j, wanted = len(self.basis), self._next
         vector = self.basis.append(wanted)
         if j > 0 and vector is not wanted:
-            self._rounding[j - 1] = np.hypot(self._rounding[j - 1], self._beta * float((wanted - vector).norm()))
+            self._rounding[j - 1] = np.hypot(self._rounding[j - 1], self._beta * length(wanted - vector))
         with self._watch.excluded() if self._watch else nullcontext():
             product = self._operator(vector)
         self.products += 1
-        size = float(product.norm())
+        column = np.zeros(j + 1)
+        column[j] = inner(vector, product)
+        product.add_(vector, alpha=-column[j])
+        if self._previous is not None:
+            column[j - 1] = self._beta
+            product.add_(self._previous, alpha=-self._beta)
+        beta = self._orthogonalize(product, column)
+        size = float(np.hypot(np.linalg.norm(column), beta))  # of the product, before anything was taken away
         if not np.isfinite(size):
             raise InputError("hessian_data: a Hessian product is not finite; check the weights and the images for NaN")
         self._scale = max(self._scale, size)
-        column = np.zeros(j + 1)
-        column[j] = float(vector @ product)
-        product.add_(vector, alpha=-column[j])
-        self._orthogonalize(product, column)
+        self._previous = vector
         self._projected[: j + 1, j] = self._projected[j, : j + 1] = column
-        self._follow(product)
+        self._follow(product, beta)
 
     def ritz(self) -> Ritz:
         """Ritz pairs of the present basis."""
@@ -123,29 +128,33 @@ class Krylov:
         ritz = self.ritz()
         moved = self.basis.rotate(torch.from_numpy(ritz.rows[:keep])).numpy()
         inherited = np.sqrt(ritz.rows[:keep] ** 2 @ self._rounding[: ritz.rows.shape[1]] ** 2)
+        self._previous = None
         self._rounding[:] = 0
         self._rounding[:keep] = np.hypot(inherited, ritz.moving(moved))
         self._projected[:] = 0
         self._projected[range(keep), range(keep)] = ritz.values[:keep]
 
-    def _orthogonalize(self, product: Tensor, column: Array) -> None:
+    def _orthogonalize(self, product: Tensor, column: Array) -> float:
         """Take the basis out of a product in place, adding the coefficients to `column`.
 
-        A pass leaves what rounding leaves of what it takes away, so it is repeated until it takes little.
-        """
-        before = float(product.norm())
-        for _ in range(3):
-            coefficients = self.basis.project(product)
-            self.basis.subtract(coefficients, product)
-            column += coefficients.double().cpu().numpy()
-            after = float(product.norm())
-            if after > 0.7 * before:
-                break
-            before = after
+        A pass leaves what rounding leaves of what it takes away, so it is repeated until it takes less than it leaves.
+        The last two vectors are out already, and between restarts the rest is rounding: one pass will do.
 
-    def _follow(self, remainder: Tensor) -> None:
-        """Set β and the next vector from what is left of a product."""
-        beta = float(remainder.norm())
+        Returns:
+            The length of what is left.
+        """
+        left = 0.0
+        for _ in range(3):
+            taken = self.basis.project(product)
+            self.basis.subtract(taken, product)
+            column += taken.cpu().numpy()
+            left = length(product)
+            if left >= float(taken.norm()):
+                break
+        return left
+
+    def _follow(self, remainder: Tensor, beta: float) -> None:
+        """Set β and the next vector from what is left of a product, which is β long."""
         # Where what is left is rounding, the Krylov space is exhausted. Go on from a fresh direction, which finds what
         # the first start vector had no part of; β = 0 keeps T exact. The threshold is tight: in float32 a bulk lies
         # only four or five decades below the spikes.
@@ -156,8 +165,8 @@ class Krylov:
         self.since_exhausted, self._beta = 0, 0.0
         if len(self.basis) < self._operator.space.dimension:
             fresh = gaussian(self._operator.space, self._draw)
-            self._orthogonalize(fresh, np.zeros(len(self.basis)))
-            self._next = fresh / fresh.norm()
+            left = self._orthogonalize(fresh, np.zeros(len(self.basis)))
+            self._next = fresh / left
 
 
 def gaussian(space: ParameterSpace, draw: torch.Generator) -> Tensor:

@@ -106,6 +106,7 @@ def lanczos(
     first = gaussian(space, draw) if start is None else start.to(space.device, space.dtype)
     basis = Basis(space.dimension, space.dtype, space.device, storage)
     krylov = Krylov(operator, basis, first, draw, watch)
+    aim = max(0.0, tolerance**2 - basis.rounding**2) ** 0.5  # the pairs are rounded once more at the end
     with deterministic_kernels(exact=True):
         for step in range(1, limit + 1):
             if krylov.full:
@@ -114,7 +115,7 @@ def lanczos(
             if progress is not None:
                 progress(step, limit)
             settled = steps is None and krylov.since_exhausted >= k
-            if settled and (krylov.ritz().residuals[:k] <= tolerance).all():
+            if settled and (krylov.ritz().residuals[:k] <= aim).all():
                 break
         return _spikes(krylov, k, tolerance, space, watch)
 

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessian_surgery import batches
 from hessian_surgery.classifier import Classifier
@@ -73,6 +74,7 @@ def choose_storage(
     precision: BasisPrecision = "auto",
     rows: int | None = None,
     limit: int | None = None,
+    beside: int = 0,
     room: Room | None = None,
 ) -> Storage:
     """The first that fits of: on the device, restarted often there, in half precision, in host memory, on disk.
@@ -86,6 +88,7 @@ def choose_storage(
         precision: how its vectors must be kept, or "auto".
         rows: how many vectors there must be room for; by default as the memory allows.
         limit: bytes that the basis may take, wherever it is.
+        beside: vectors that are kept in the same way beside the basis and the k that come out of it.
         room: what is free; by default measured now.
 
     Raises:
@@ -105,11 +108,13 @@ def choose_storage(
     fitting = (
         storage
         for storage in candidates
-        if fits(storage, space, room) and (limit is None or basis_bytes(storage, space) <= limit)
+        if fits(storage, space, room, beside + spikes) and (limit is None or basis_bytes(storage, space) <= limit)
     )
     chosen = next(fitting, None)
     if chosen is None:
-        raise InputError(_refusal(space, spikes, candidates, place, tolerance, limit, room))
+        every = _candidates(spikes, steps, rows, space.dimension)
+        would = (s for s in every if _half_allowed(s, tolerance) and fits(s, space, room, beside + spikes))
+        raise InputError(_refusal(space, spikes, candidates, place, limit, room, next(would, None)))
     return chosen
 
 
@@ -124,6 +129,7 @@ def plan_room(
     place: BasisPlace,
     precision: BasisPrecision,
     basis_memory: float | None = None,
+    beside: int = 0,
     taken: int = 0,
 ) -> Storage:
     """`choose_storage` in the room that the graph of so many images, and `taken` bytes more, leave.
@@ -134,7 +140,7 @@ def plan_room(
         InputError: graph or basis does not fit; the message says what would.
     """
     room = free_room(space.device)
-    taken += check_graph(classifier, data, images, room)
+    taken += check_graph(classifier, data, images, room, space)
     on_host = taken if space.device.type == "cpu" else 0
     left = replace(room, device=room.device - taken, host=room.host - on_host)
     return choose_storage(
@@ -145,6 +151,7 @@ def plan_room(
         place=place,
         precision=precision,
         limit=None if basis_memory is None else int(1e9 * basis_memory),
+        beside=beside,
         room=left,
     )
 
@@ -155,10 +162,10 @@ def basis_bytes(storage: Storage, space: ParameterSpace) -> int:
     return storage.rows * space.dimension * size
 
 
-def fits(storage: Storage, space: ParameterSpace, room: Room) -> bool:
-    """Whether a basis and the vectors beside it have room."""
+def fits(storage: Storage, space: ParameterSpace, room: Room, beside: int = 0) -> bool:
+    """Whether a basis, so many rows kept beside it in the same way, and the vectors at work have room."""
     work = WORK_VECTORS * space.dimension * space.dtype.itemsize
-    rows = basis_bytes(storage, space)
+    rows = basis_bytes(replace(storage, rows=storage.rows + beside), space)
     if storage.place == "device":
         return rows + work <= SHARE * room.device
     return work <= SHARE * room.device and rows <= SHARE * (room.host if storage.place == "host" else room.disk)
@@ -174,17 +181,23 @@ def describe_storage(storage: Storage, space: ParameterSpace) -> str:
     )
 
 
-def check_graph(classifier: Classifier, data: LabelledSet, images: int, room: Room | None = None) -> int:
+def check_graph(
+    classifier: Classifier,
+    data: LabelledSet,
+    images: int,
+    room: Room | None = None,
+    space: ParameterSpace | None = None,
+) -> int:
     """The bytes that the kept graph of so many images takes, if they fit.
 
     Raises:
         InputError: they do not; it says which micro-batch would.
     """
     room = room or free_room(classifier.device)
-    each = GRAPH_FACTOR * saved_bytes(classifier, data)
+    each = GRAPH_FACTOR * saved_bytes(classifier, data, space)
     if images * each > SHARE * room.device:
         fitting = int(SHARE * room.device // max(1, each))
-        advice = f"give --micro-batch {fitting}" if fitting else "not even one image fits: give --device cpu"
+        advice = f"give --micro-batch {fitting}" if fitting else "not even one image fits; choose fewer --parameters"
         raise InputError(
             f"hessian_samples: the graph of {images} images takes about {_size(images * each)}, "
             f"and {_size(room.device)} is free; {advice}"
@@ -192,8 +205,8 @@ def check_graph(classifier: Classifier, data: LabelledSet, images: int, room: Ro
     return images * each
 
 
-def saved_bytes(classifier: Classifier, data: LabelledSet) -> int:
-    """Bytes that autograd saves for the backward pass of one image, weights excluded."""
+def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace | None = None) -> int:
+    """Bytes that autograd saves for one image's gradient in the space's weights (all by default), weights excluded."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in classifier.module.parameters()}
     saved: dict[int, int] = {}
 
@@ -207,8 +220,11 @@ def saved_bytes(classifier: Classifier, data: LabelledSet) -> int:
     with (
         classifier.evaluating(),
         torch.enable_grad(),
+        sdpa_kernel(SDPBackend.MATH),
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
     ):
+        for parameter in classifier.module.parameters():
+            parameter.requires_grad_(space is None or any(parameter is chosen for chosen in space.parameters))
         cross_entropy(classifier.logits(inputs), labels)
     return sum(saved.values())
 
@@ -271,9 +287,9 @@ def _refusal(
     spikes: int,
     tried: list[Storage],
     place: BasisPlace,
-    tolerance: float,
     limit: int | None,
     room: Room,
+    would: Storage | None,
 ) -> str:
     least = min((basis_bytes(storage, space) for storage in tried), default=0)
     if limit is not None and least > limit:
@@ -281,9 +297,7 @@ def _refusal(
             f"basis_memory: got {_size(limit)}, and {spikes} spikes need {_size(least)}; allow more, or ask for fewer"
         )
     free = {"device": room.device, "host": room.host, "disk": room.disk}
-    have = ", ".join(f"{_size(count)} on {name}" for name, count in free.items() if place in ("auto", name))
-    every = _candidates(spikes, None, None, space.dimension)
-    would = next((s for s in every if _half_allowed(s, tolerance) and fits(s, space, room)), None)
+    have = ", ".join(f"{_size(max(0, count))} on {name}" for name, count in free.items() if place in ("auto", name))
     if would is not None:
         advice = f"--basis {would.place} would fit" + (" with --precision bfloat16" * (would.precision != "full"))
     else:

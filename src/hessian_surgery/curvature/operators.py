@@ -8,7 +8,9 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import CheckpointError
 
+from hessian_surgery.batches import Inputs
 from hessian_surgery.classifier import Classifier, as_classifier, deterministic_kernels
 from hessian_surgery.curvature.capture import recordable, recorded
 from hessian_surgery.curvature.twice import cheap_second_derivatives
@@ -28,7 +30,7 @@ class Operator(Protocol):
         """The weights that the vectors are directions of."""
 
     def __call__(self, vector: Tensor) -> Tensor:
-        """The product with a vector (p,)."""
+        """The product with a vector (p,): a new tensor, which the caller may change."""
 
 
 class BatchOperator(ABC):
@@ -61,12 +63,16 @@ class BatchOperator(ABC):
         self._loss = loss
         self._size = micro_batch or len(self._data)
         self._resident: Product | None = None
+        self._plain = False
         self._versions = self._present_versions()
         if self._size >= len(self._data):
             with self._exact():
                 with recordable(self.space.device):
                     product, _ = next(self._parts(keep=True))
                 self._resident = recorded(product, _zeros(self.space))
+
+    # Whether products differentiate gradients in the vector that is pulled back only.
+    _transposed = False
 
     @abstractmethod
     def _linearize(self, logits: Tensor, labels: Tensor, keep: bool) -> Product:
@@ -97,9 +103,17 @@ class BatchOperator(ABC):
 
     def _parts(self, keep: bool) -> Iterator[tuple[Product, float]]:
         for inputs, labels in self._data.batches(self._size, self._classifier.device):
-            with cheap_second_derivatives():
-                logits = self._classifier.logits(inputs)
-            yield self._linearize(logits, labels, keep), len(labels) / len(self._data)
+            yield self._part(inputs, labels, keep), len(labels) / len(self._data)
+
+    def _part(self, inputs: Inputs, labels: Tensor, keep: bool) -> Product:
+        if not self._plain:
+            try:
+                with cheap_second_derivatives(self._transposed):
+                    logits = self._classifier.logits(inputs)
+                return self._linearize(logits, labels, keep)
+            except CheckpointError:  # layers under activation checkpointing run again later, as plain ones
+                self._plain = True
+        return self._linearize(self._classifier.logits(inputs), labels, keep)
 
     def _loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
         loss = self._loss(logits, labels)
@@ -160,6 +174,8 @@ class GaussNewton(BatchOperator):
     Positive semi-definite for a loss that is convex in the logits. A resident product costs about 1.4 gradients.
     See `BatchOperator` for the arguments.
     """
+
+    _transposed = True
 
     def _linearize(self, logits: Tensor, labels: Tensor, keep: bool) -> Product:
         space = self.space

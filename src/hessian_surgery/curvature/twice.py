@@ -27,15 +27,17 @@ class _Convolution(torch.autograd.Function):
     """y = x ∗ w + b."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, transposed: bool) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.geometry, ctx.bias = geometry, None if b is None else list(b.shape)
+        ctx.transposed = transposed
         return F.conv2d(x, w, b, *geometry)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, w = ctx.saved_tensors
-        return (*_ConvolutionBackward.apply(g, x, w, ctx.bias, ctx.geometry, list(ctx.needs_input_grad[:3])), None)
+        x, w = _fixed(ctx)
+        wanted = list(ctx.needs_input_grad[:3])
+        return (*_ConvolutionBackward.apply(g, x, w, ctx.bias, ctx.geometry, wanted), None, None)
 
 
 class _ConvolutionBackward(torch.autograd.Function):
@@ -81,14 +83,15 @@ class _Affine(torch.autograd.Function):
     """y = s x + b, with one s and b per channel."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, s: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, s: Tensor, b: Tensor, transposed: bool) -> Tensor:
         ctx.save_for_backward(x, s)
+        ctx.transposed = transposed
         ctx.unit = (torch.zeros_like(s), torch.ones_like(s))
         return torch.addcmul(_wide(b, x), x, _wide(s, x))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return _AffineBackward.apply(g, *ctx.saved_tensors, ctx.unit)
+        return (*_AffineBackward.apply(g, *_fixed(ctx), ctx.unit), None)
 
 
 class _AffineBackward(torch.autograd.Function):
@@ -105,13 +108,20 @@ class _AffineBackward(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, hx: Tensor | None, hs: Tensor | None, hb: Tensor | None) -> tuple[Tensor | None, ...]:
         g, x, s = ctx.saved_tensors
+        _, needs_x, needs_s, _ = ctx.needs_input_grad
         hs = torch.zeros_like(s) if hs is None else hs
         hb = torch.zeros_like(s) if hb is None else hb
         along_g = torch.addcmul(_wide(hb, x), x, _wide(hs, x))
+        along_x = g * _wide(hs, x) if needs_x else None
         if hx is None:
-            return along_g, g * _wide(hs, x), None, None
+            return along_g, along_x, None, None
         along_g.addcmul_(hx, _wide(s, x))
-        return along_g, g * _wide(hs, x), (g * hx).sum([0, *range(2, g.ndim)]), None
+        return along_g, along_x, (g * hx).sum([0, *range(2, g.ndim)]) if needs_s else None, None
+
+
+def _fixed(ctx: Any) -> list[Tensor]:
+    """A layer's input and weight, as constants where only the way back itself will be differentiated."""
+    return [tensor.detach() if ctx.transposed else tensor for tensor in ctx.saved_tensors]
 
 
 def _wide(channels: Tensor, like: Tensor) -> Tensor:
@@ -119,6 +129,7 @@ def _wide(channels: Tensor, like: Tensor) -> Tensor:
 
 
 def _convolve(
+    transposed: bool,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -127,13 +138,14 @@ def _convolve(
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
 ) -> Tensor:
-    if isinstance(padding, str) or input.ndim != 4:
+    if isinstance(padding, str) or input.ndim != 4 or _foreign(input, weight):
         return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
     geometry = (_pair(stride), _pair(padding), _pair(dilation), groups)
-    return _Convolution.apply(input, weight, bias, geometry)
+    return _Convolution.apply(input, weight, bias, geometry, transposed)
 
 
 def _normalize(
+    transposed: bool,
     input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
@@ -145,8 +157,17 @@ def _normalize(
 ) -> Tensor:
     if training or running_mean is None or running_var is None or weight is None or bias is None:
         return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if _foreign(input, weight):
+        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     scale = weight * torch.rsqrt(running_var + eps)
-    return _Affine.apply(input, scale, bias - running_mean * scale)
+    return _Affine.apply(input, scale, bias - running_mean * scale, transposed)
+
+
+def _foreign(input: Tensor, weight: Tensor | None) -> bool:
+    """Whether torch does more here than the plain operation: autocast, mixed dtypes, vmap and its like."""
+    mixed = weight is not None and weight.dtype != input.dtype
+    batched = torch._C._functorch.peek_interpreter_stack() is not None
+    return mixed or batched or torch.is_autocast_enabled(input.device.type)
 
 
 def _pair(value: int | tuple[int, ...]) -> list[int]:
@@ -158,10 +179,21 @@ _REPLACED: dict[Any, Callable[..., Tensor]] = {F.conv2d: _convolve, F.batch_norm
 
 
 class cheap_second_derivatives(TorchFunctionMode):
-    """Inside this context `conv2d` and evaluation-mode `batch_norm` are those of this file; values are the same."""
+    """Inside this context `conv2d` and evaluation-mode `batch_norm` are those of this file; values are the same.
+
+    Args:
+        transposed: gradients will be differentiated in the vector that is pulled back, and in nothing else: Jᵀu in u.
+            That saves the rest.
+    """
+
+    def __init__(self, transposed: bool = False) -> None:
+        super().__init__()
+        self._transposed = transposed
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Called for every torch function."""
-        return _REPLACED.get(func, func)(*args, **(kwargs or {}))
+        if func in _REPLACED:
+            return _REPLACED[func](self._transposed, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from hessian_surgery.curvature.basis import length
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.seeding import generator
 from hessian_surgery.studies.setting import spike_rows
@@ -37,7 +38,7 @@ def turn(kind: Kind, heading: Heading | None, spectrum: Spectrum, wall: float, s
     history: tuple[Tensor, ...] = ()
     if heading is not None:
         adapted = adapt(kind, heading.direction, spectrum, heading.history)
-        left = adapted.norm()
+        left = length(adapted)
         if left >= wall:
             return Heading(adapted / left, heading.history)
         history = (*heading.history, heading.direction)
@@ -45,7 +46,7 @@ def turn(kind: Kind, heading: Heading | None, spectrum: Spectrum, wall: float, s
     draw = generator(seed, "walk", len(history))
     gaussian = torch.randn(space.dimension, generator=draw, dtype=space.dtype).to(space.device)
     drawn = adapt(kind, gaussian, spectrum, history)
-    return Heading(drawn / drawn.norm(), history, wall=heading is not None)
+    return Heading(drawn / length(drawn), history, wall=heading is not None)
 
 
 def adapt(kind: Kind, vector: Tensor, spectrum: Spectrum, history: Sequence[Tensor] = ()) -> Tensor:
@@ -74,4 +75,4 @@ def bulk_alignment(direction: Tensor, spectrum: Spectrum) -> float:
 
 def norm(tensors: Sequence[Tensor]) -> float:
     """The norm of all tensors as one vector."""
-    return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))
+    return math.hypot(*(length(tensor.reshape(-1)) for tensor in tensors))

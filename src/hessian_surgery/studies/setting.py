@@ -108,7 +108,16 @@ def open_setting(
     refuse_half_precision(space)
     batch = hessian_batch(as_labelled(hessian_data), samples, seed=seed).resident(classifier.device)
     storage = plan_room(
-        classifier, space, batch, micro_batch or len(batch), spikes, steps, tolerance, basis, precision, basis_memory
+        classifier,
+        space,
+        batch,
+        min(micro_batch or len(batch), len(batch)),
+        spikes,
+        steps,
+        tolerance,
+        basis,
+        precision,
+        basis_memory,
     )
     LOG.info(describe_storage(storage, space))
     return Setting(classifier, space, batch, loss, spikes, steps, tolerance, seed, storage, micro_batch)

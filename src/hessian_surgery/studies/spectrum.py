@@ -10,16 +10,17 @@ import torch
 from torch import nn
 
 from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.density import Density, spectral_density
 from hessian_surgery.curvature.lanczos import TOLERANCE, Progress, Spectrum
-from hessian_surgery.curvature.memory import BasisPlace, BasisPrecision, describe_storage
+from hessian_surgery.curvature.memory import BasisPlace, BasisPrecision, basis_bytes, describe_storage, plan_room
 from hessian_surgery.curvature.operators import GaussNewton, Hessian
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import InputError
 from hessian_surgery.losses import Loss, cross_entropy
 from hessian_surgery.metrics import Array
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
-from hessian_surgery.studies.setting import Setting, open_setting, part_of
+from hessian_surgery.studies.setting import LOG, Setting, open_setting, part_of
 from hessian_surgery.tensorfile import save_tensors
 
 if TYPE_CHECKING:
@@ -121,7 +122,6 @@ def spectrum_study(
     density: bool = True,
     density_steps: int = 90,
     probes: int = 10,
-    variance: float = 1e-5,
     hessian_samples: int = 128,
     micro_batch: int | None = None,
     basis: BasisPlace = "auto",
@@ -144,12 +144,9 @@ def spectrum_study(
         density: whether to estimate the density of all eigenvalues too.
         density_steps: m of the density.
         probes: k of the density.
-        variance: σ² of the density's kernel.
         hessian_samples: n.
         micro_batch: images per part when the batch is streamed; None keeps it resident.
-        basis: where the Lanczos basis is kept; with `precision` and `basis_memory` as in `SurgeryConfig`.
-        precision: see `basis`.
-        basis_memory: see `basis`.
+        basis, precision, basis_memory: where and how the Lanczos basis is kept, as in `SurgeryConfig`.
         parameters: glob over the names of the weights: `layer4.*` gives one layer's spectrum.
         loss: what is differentiated twice.
         seed: fixes the batch, the start vector and the probes.
@@ -172,27 +169,31 @@ def spectrum_study(
         precision=precision,
         basis_memory=basis_memory,
     )
-    return _measure(setting, operator, parameters, density_steps if density else None, probes, variance, progress)
+    room = _density_storage(setting, density_steps, basis, precision, basis_memory) if density else None
+    return _measure(setting, operator, parameters, room, probes, progress)
 
 
 def _measure(
     setting: Setting,
     operator: OperatorName,
     parameters: str,
-    density_steps: int | None,
+    density_room: Storage | None,
     probes: int,
-    variance: float,
     progress: Progress | None,
 ) -> SpectrumReport:
-    parts, started = (1 if density_steps is None else 2), time.perf_counter()
+    parts, started = (1 if density_room is None else 2), time.perf_counter()
     product = setting.operator(OPERATORS[operator])
     spectrum = setting.find_spikes(product, progress=part_of(progress, 0, parts))
     seconds = {"spikes": time.perf_counter() - started}
     density = None
-    if density_steps is not None:
-        report = part_of(progress, 1, parts)
+    if density_room is not None:
         density = spectral_density(
-            product, steps=density_steps, probes=probes, variance=variance, seed=setting.seed, progress=report
+            product,
+            steps=density_room.rows,
+            probes=probes,
+            storage=density_room,
+            seed=setting.seed,
+            progress=part_of(progress, 1, parts),
         )
         seconds["density"] = time.perf_counter() - started - seconds["spikes"]
     return SpectrumReport(
@@ -207,6 +208,32 @@ def _measure(
     )
 
 
+def _density_storage(
+    setting: Setting, steps: int, basis: BasisPlace, precision: BasisPrecision, basis_memory: float | None
+) -> Storage:
+    """Room for the density's vectors, beside the spikes', found before either is begun."""
+    if steps < 1:
+        raise InputError(f"density_steps: got {steps}; it must be at least 1")
+    space = setting.space
+    taken = basis_bytes(setting.storage, space)
+    images = min(setting.micro_batch or len(setting.batch), len(setting.batch))
+    storage = plan_room(
+        setting.classifier,
+        space,
+        setting.batch,
+        images,
+        0,
+        min(steps, space.dimension),
+        setting.tolerance,
+        basis,
+        precision,
+        basis_memory,
+        taken=taken if setting.storage.place == "device" else 0,
+    )
+    LOG.info(f"density: {describe_storage(storage, space)}")
+    return storage
+
+
 def measure_bulk(density: Density, spikes: Array) -> Bulk:
     """The bulk of a density, below the smallest of the spikes (K,)."""
     edge = 0.99 * float(spikes[-1])  # below the last spike's own Ritz values, which rounding scatters
@@ -214,7 +241,9 @@ def measure_bulk(density: Density, spikes: Array) -> Bulk:
     median = density.quantile(0.5, below=edge)
     nodes, weights = np.concatenate(density.nodes), np.concatenate(density.weights)
     bulk = [values[values < edge] for values in density.nodes]
-    resolution = float(np.mean([np.ptp(values) / max(1, len(values) - 1) for values in bulk]))
+    if not any(len(values) for values in bulk):
+        raise InputError("spikes: nothing of the spectrum lies below them; ask for fewer, or --no-density")
+    resolution = float(np.mean([np.ptp(values) / max(1, len(values) - 1) for values in bulk if len(values)]))
     return Bulk(
         median=median,
         quantiles=[density.quantile(share, below=edge) for share in (0.9, 0.99, 0.999)],

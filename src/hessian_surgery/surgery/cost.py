@@ -1,6 +1,6 @@
 """What an operation would cost, before it starts: products, passes and memory."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hessian_surgery.classifier import Classifier
@@ -26,7 +26,7 @@ class Cost:
         passes: forward passes over the sensitivity images in all.
         images: images that go forward in those passes.
         basis: where the Lanczos basis would be kept, and how.
-        basis_bytes: what it takes there, with the spikes of earlier phases.
+        basis_bytes: what it takes there, with the spikes and those of earlier phases.
         snapshot_bytes: copies of the weights.
         graph_bytes: activations and gradient graph of the Hessian batch.
         data_bytes: the sensitivity images.
@@ -75,8 +75,8 @@ def estimate_cost(
         passes=passes,
         images=passes * count,
         basis=describe_storage(storage, space),
-        basis_bytes=basis_bytes(storage, space) + (config.phases - 1) * spikes * vector,
+        basis_bytes=basis_bytes(replace(storage, rows=storage.rows + config.phases * spikes), space),
         snapshot_bytes=3 * vector,
-        graph_bytes=GRAPH_FACTOR * graph_images * saved_bytes(classifier, hessian_data),
+        graph_bytes=GRAPH_FACTOR * graph_images * saved_bytes(classifier, hessian_data, space),
         data_bytes=count * input_bytes(sensitivity_data),
     )

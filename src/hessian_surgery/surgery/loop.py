@@ -28,6 +28,10 @@ from hessian_surgery.surgery.planning import Plan, Target, plan, recommended_exp
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
 
 
+class NoSpikes(InputError):
+    """There is no positive curvature, or none is left after the phases so far."""
+
+
 class Observer:
     """Told what the operation is doing; this one does nothing."""
 
@@ -177,7 +181,13 @@ def run_loop(
     config = problem.config
     state = state or State(0, problem.base, None, problem.base, problem.space.snapshot())
     while state.iteration < config.rounds and (config.patience is None or state.idle < config.patience):
-        state, record = iterate(problem, state, observer)
+        try:
+            state, record = iterate(problem, state, observer)
+        except NoSpikes as reason:
+            if state.deflated is None:
+                raise
+            observer.remark(f"{reason}; the phases so far count")
+            break
         observer.iteration(record)
         if keep is not None:
             keep(state)
@@ -268,9 +278,7 @@ def find_spikes(
         progress=lambda done, total: observer.stage("lanczos", done, total),
     )
     if len(spectrum) == 0:
-        raise InputError(
-            "hessian_data: the Hessian has no positive eigenvalue here, so there is no spike to move along"
-        )
+        raise NoSpikes("hessian_data: the Hessian has no positive eigenvalue here, so there is no spike to move along")
     return spectrum
 
 
@@ -326,11 +334,11 @@ def _next_phase(problem: Problem, state: State, spectrum: Spectrum) -> State:
     config = problem.config
     if state.iteration % config.iterations or state.iteration == config.rounds:
         return state
-    return replace(state, controller=None, deflated=accumulate(state.deflated, spectrum))
+    return replace(state, controller=None, deflated=accumulate(state.deflated, spectrum), idle=0)
 
 
 def _check_deflation(problem: Problem, state: State, operator: Operator, spectrum: Spectrum) -> dict[str, float] | None:
-    """How well the earlier phases' spikes are out of the way, when a phase begins."""
+    """How well the earlier phases' spikes are out of the way; how stale they are, when a phase begins."""
     if state.deflated is None:
         return None
     found = {"vectors": float(len(state.deflated)), "overlap": overlap(state.deflated, spectrum)}
@@ -340,12 +348,10 @@ def _check_deflation(problem: Problem, state: State, operator: Operator, spectru
 
 
 def _first_controller(problem: Problem, state: State, spectrum: Spectrum) -> Controller:
-    """The control at the start of a phase; its amplitude falls as 1/√λ_max from phase to phase (eq. 10)."""
+    """The control at the start of a phase; its amplitude goes as 1/√λ_max from phase to phase (eq. 10)."""
     config, leading = problem.config, float(spectrum.eigenvalues[0])
     if state.deflated is not None and leading < 1e-6 * (state.first_eigenvalue or leading):
-        raise InputError(
-            f"phases: after {len(state.deflated)} spikes the curvature left is rounding ({leading:.2g}); ask for fewer"
-        )
+        raise NoSpikes(f"phases: after {len(state.deflated)} spikes the curvature left is rounding ({leading:.2g})")
     if config.amplitude is None:
         amplitude = curvature_amplitude(leading)
     else:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hessian_surgery.surgery.diagnosis import analyse
 from hessian_surgery.surgery.loop import IterationRecord, Observer, Problem, run_loop
 from hessian_surgery.surgery.outcome import HistoryWriter, Outcome, find, load_history
 from hessian_surgery.surgery.prepare import convergence_warning, every_class, prepare, rare_class_warning
-from hessian_surgery.surgery.resume import fingerprint, load_state, save_state
+from hessian_surgery.surgery.resume import fingerprint, load_state, save_state, saved_storage
 
 
 def operate(
@@ -122,6 +123,8 @@ def _run(
         raise InputError(f"folder: {folder} holds another run; give another, or resume=True to go on with it")
     identity = fingerprint(problem)
     state = load_state(folder, problem, identity) if resume else None
+    if state is not None:
+        problem = replace(problem, storage=saved_storage(folder))
     history = HistoryWriter(folder, load_history(folder, state.iteration) if state else [], observer)
     accuracy = run_loop(problem, history, state, keep=lambda kept: save_state(folder, problem, kept, identity))
     return history.records, accuracy

@@ -175,6 +175,10 @@ class HistoryWriter(Observer):
         for record in earlier:
             inner.iteration(record)
 
+    def remark(self, text: str) -> None:
+        """Pass it on."""
+        self._inner.remark(text)
+
     def stage(self, name: str, done: int, total: int) -> None:
         """Pass it on."""
         self._inner.stage(name, done, total)

@@ -1,6 +1,7 @@
 """Sequential deflated surgery (section 8): from phase to phase, what is taken out of the Hessian and how well."""
 
 from dataclasses import replace
+from itertools import chain
 
 from torch import Tensor
 
@@ -13,9 +14,9 @@ from hessian_surgery.parameters import ParameterSpace
 def accumulate(deflated: Tensor | None, spectrum: Spectrum) -> Tensor:
     """The vectors (k, p) of all phases so far, made orthonormal again (the paper's QR)."""
     space = spectrum.space
-    earlier = [] if deflated is None else list(deflated)
-    vectors = [*earlier, *(spectrum.vector(i) for i in range(len(spectrum)))]
-    storage = replace(spectrum.storage, rows=len(vectors))
+    earlier = () if deflated is None else tuple(deflated)
+    storage = replace(spectrum.storage, rows=len(earlier) + len(spectrum))
+    vectors = chain(earlier, (spectrum.vector(i) for i in range(len(spectrum))))  # one at a time
     return orthonormal(vectors, Basis(space.dimension, space.dtype, space.device, storage))
 
 

@@ -59,7 +59,6 @@ def plan_memory(
     """
     spikes = config.spike_count(len(sensitivity.classes))
     images = min(config.micro_batch or pool, config.hessian_samples, pool)
-    deflated = (config.phases - 1) * spikes * space.dimension * space.dtype.itemsize
     return plan_room(
         classifier,
         space,
@@ -71,7 +70,7 @@ def plan_memory(
         config.basis,
         config.precision,
         config.basis_memory,
-        taken=deflated if config.basis in ("auto", "device") else 0,
+        beside=(config.phases - 1) * spikes,
     )
 
 

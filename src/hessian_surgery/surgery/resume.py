@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery import batches
+from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import Snapshot
 from hessian_surgery.surgery.amplitude import AdamControl, Controller, GammaControl
@@ -52,6 +53,7 @@ def save_state(folder: Path, problem: Problem, state: State, identity: str) -> N
         "controller": asdict(controller) if controller else {},
         "best_is_now": same,
         "first_eigenvalue": state.first_eigenvalue,
+        "storage": asdict(problem.storage),
         "deflated": None if state.deflated is None else len(state.deflated),
     }
     save_tensors(_path(folder), tensors, {"state": json.dumps(rest)})
@@ -83,6 +85,12 @@ def load_state(folder: Path, problem: Problem, identity: str) -> State | None:
         )
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error
+
+
+def saved_storage(folder: Path) -> Storage:
+    """Where the basis of an interrupted run was kept: elsewhere, or with other room, it would not go on bit for bit."""
+    _, metadata = read_tensors(_path(folder))
+    return Storage(**json.loads(metadata["state"])["storage"])
 
 
 def forget_state(folder: Path) -> None:

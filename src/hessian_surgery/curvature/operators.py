@@ -89,7 +89,8 @@ class BatchOperator(ABC):
                 raise RuntimeError(
                     "the module was modified by an inplace operation since this operator was made; make a new one"
                 )
-            with deterministic_kernels(exact=True):
+            # Checkpointed layers run again in the product, and must do so in evaluation mode.
+            with self._exact() if self._plain else deterministic_kernels(exact=True):
                 return self._resident(vector)
         total = _zeros(self.space)
         with self._exact():

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hessian_surgery.curvature.memory import sized
 from hessian_surgery.report.markdown import main_flows, most_changed, summary_rows
 from hessian_surgery.surgery.cost import Cost
 from hessian_surgery.surgery.diagnosis import Diagnosis
@@ -101,11 +102,11 @@ def print_cost(console: Console, cost: Cost) -> None:
         "spikes": f"{cost.spikes}",
         "Hessian products": f"{cost.products:,}",
         "passes over the sensitivity images": f"{cost.passes:,} ({cost.images:,} images)",
-        "memory: Lanczos basis": f"{_size(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
-        "memory: copies of the weights": _size(cost.snapshot_bytes),
-        "memory: graph of the Hessian batch": _size(cost.graph_bytes),
-        "memory: sensitivity images": _size(cost.data_bytes),
-        "memory in all, beside the model": _size(cost.total_bytes),
+        "memory: Lanczos basis": f"{sized(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
+        "memory: copies of the weights": sized(cost.snapshot_bytes),
+        "memory: graph of the Hessian batch": sized(cost.graph_bytes),
+        "memory: sensitivity images": sized(cost.data_bytes),
+        "memory in all, beside the model": sized(cost.total_bytes),
     }
     table = Table(box=None, show_header=False)
     for label, value in rows.items():
@@ -121,7 +122,3 @@ def _print_warnings(console: Console, warnings: tuple[str, ...]) -> None:
 def _signed(value: float) -> str:
     colour = "green" if value > 0 else "red" if value < 0 else "dim"
     return f"[{colour}]{value:+.1f}[/]"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

@@ -177,7 +177,7 @@ def describe_storage(storage: Storage, space: ParameterSpace) -> str:
     where = {"device": f"on {space.device}", "host": "in host memory", "disk": f"on disk in {tempfile.gettempdir()}"}
     return (
         f"basis: {storage.rows} vectors of {space.dimension:,} weights in {kind}, "
-        f"{_size(basis_bytes(storage, space))} {where[storage.place]}"
+        f"{sized(basis_bytes(storage, space))} {where[storage.place]}"
     )
 
 
@@ -199,8 +199,8 @@ def check_graph(
         fitting = int(SHARE * room.device // max(1, each))
         advice = f"give --micro-batch {fitting}" if fitting else "not even one image fits; choose fewer --parameters"
         raise InputError(
-            f"hessian_samples: the graph of {images} images takes about {_size(images * each)}, "
-            f"and {_size(room.device)} is free; {advice}"
+            f"hessian_samples: the graph of {images} images takes about {sized(images * each)}, "
+            f"and {sized(room.device)} is free; {advice}"
         )
     return images * each
 
@@ -294,15 +294,15 @@ def _refusal(
     least = min((basis_bytes(storage, space) for storage in tried), default=0)
     if limit is not None and least > limit:
         return (
-            f"basis_memory: got {_size(limit)}, and {spikes} spikes need {_size(least)}; allow more, or ask for fewer"
+            f"basis_memory: got {sized(limit)}, and {spikes} spikes need {sized(least)}; allow more, or ask for fewer"
         )
     free = {"device": room.device, "host": room.host, "disk": room.disk}
-    have = ", ".join(f"{_size(max(0, count))} on {name}" for name, count in free.items() if place in ("auto", name))
+    have = ", ".join(f"{sized(max(0, count))} on {name}" for name, count in free.items() if place in ("auto", name))
     if would is not None:
         advice = f"--basis {would.place} would fit" + (" with --precision bfloat16" * (would.precision != "full"))
     else:
-        advice = f"set TMPDIR to a disk with {_size(least)} free, or ask for fewer spikes, or --parameters 'layer4.*'"
-    return f"basis: {spikes} spikes need {_size(least)} or more, and there is {have}; {advice}"
+        advice = f"set TMPDIR to a disk with {sized(least)} free, or ask for fewer spikes, or --parameters 'layer4.*'"
+    return f"basis: {spikes} spikes need {sized(least)} or more, and there is {have}; {advice}"
 
 
 def _free_host() -> int:
@@ -329,5 +329,6 @@ def _status(field: str) -> int:
     return 0
 
 
-def _size(count: float) -> str:
+def sized(count: float) -> str:
+    """Bytes as a person reads them."""
     return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
+from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.seeding import generator
 from hessian_surgery.studies.setting import spike_rows
@@ -44,8 +45,7 @@ def turn(kind: Kind, heading: Heading | None, spectrum: Spectrum, wall: float, s
         history = (*heading.history, heading.direction)
     space = spectrum.space
     draw = generator(seed, "walk", len(history))
-    gaussian = torch.randn(space.dimension, generator=draw, dtype=space.dtype).to(space.device)
-    drawn = adapt(kind, gaussian, spectrum, history)
+    drawn = adapt(kind, gaussian(space, draw), spectrum, history)
     return Heading(drawn / length(drawn), history, wall=heading is not None)
 
 

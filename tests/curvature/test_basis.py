@@ -10,40 +10,59 @@ CPU = torch.device("cpu")
 KEPT = [(place, precision) for place in ("device", "host", "disk") for precision in ("full", "bfloat16")]
 
 
-def filled(rows, dimension, place, precision, dtype=torch.float32, seed=0):
+DEVICES = [CPU, *([torch.device("cuda", 0)] if torch.cuda.is_available() else [])]
+
+
+def filled(rows, dimension, place, precision, dtype=torch.float32, seed=0, device=CPU):
     draw = torch.Generator().manual_seed(seed)
-    exact = torch.linalg.qr(torch.randn(dimension, rows, generator=draw, dtype=torch.float64))[0].T.to(dtype)
-    basis = Basis(dimension, dtype, CPU, Storage(rows + 2, place, precision))
+    exact = torch.linalg.qr(torch.randn(dimension, rows, generator=draw, dtype=torch.float64))[0].T.to(device, dtype)
+    basis = Basis(dimension, dtype, device, Storage(rows + 2, place, precision))
     for row in exact:
         basis.append(row)
     return basis, exact
 
 
+@pytest.mark.parametrize("device", DEVICES, ids=str)
 @pytest.mark.parametrize(("place", "precision"), KEPT)
 @settings(deadline=None, max_examples=15)
 @given(rows=st.integers(1, 9), dimension=st.integers(9, 300), width=st.integers(1, 400))
-def test_the_same_wherever_and_however_it_is_kept(place, precision, rows, dimension, width):
+def test_the_same_wherever_and_however_it_is_kept(device, place, precision, rows, dimension, width):
     """Against dense arithmetic, with pieces from one column to all of them."""
-    basis, exact = filled(rows, dimension, place, precision)
-    vector = torch.randn(dimension)
-    before = bases.CACHE_BYTES
-    bases.CACHE_BYTES = 4 * rows * width
+    basis, exact = filled(rows, dimension, place, precision, device=device)
+    vector = torch.randn(dimension, device=device)
+    before = bases.CACHE_BYTES, bases.TRANSFER_BYTES
+    bases.CACHE_BYTES = bases.TRANSFER_BYTES = 4 * rows * width
     try:
         slack = 1e-5 if precision == "full" else 0.02
         assert torch.allclose(basis.project(vector).float(), exact @ vector, atol=slack * vector.norm())
         rest = vector.clone()
         basis.subtract(torch.arange(rows), rest)
-        expected = vector - exact.T @ torch.arange(rows).float()
+        expected = vector - exact.T @ torch.arange(rows, device=device).float()
         assert torch.allclose(rest, expected, atol=slack * (1 + rows))
         mixing = torch.randn((rows + 1) // 2, rows, dtype=torch.float64)
-        kept = basis.vectors().to(torch.float32).clone()
+        kept = basis.vectors().float().cpu().clone()
         moved = basis.rotate(mixing)
         mixed = mixing.float() @ kept
         assert len(basis) == len(mixing)
-        assert torch.allclose(basis.vectors().float(), mixed, atol=slack * mixing.abs().sum())
-        assert torch.allclose((basis.vectors().float() - mixed).norm(dim=1), moved.float(), atol=1e-5)
+        assert torch.allclose(basis.vectors().float().cpu(), mixed, atol=slack * mixing.abs().sum())
+        assert torch.allclose((basis.vectors().float().cpu() - mixed).norm(dim=1), moved.float(), atol=1e-5)
     finally:
-        bases.CACHE_BYTES = before
+        bases.CACHE_BYTES, bases.TRANSFER_BYTES = before
+
+
+@settings(deadline=None, max_examples=30)
+@given(count=st.integers(1, 40), dimension=st.integers(1, 50), height=st.integers(1, 9), width=st.integers(1, 60))
+def test_pieces_from_elsewhere_cover_the_rows_once_and_in_order(count, dimension, height, width):
+    rows = torch.arange(float(count * dimension)).view(count, dimension).bfloat16()
+    parts = [
+        (slice(i, i + height), slice(j, j + width)) for i in range(0, count, height) for j in range(0, dimension, width)
+    ]
+    copied, seen = torch.zeros(count, dimension), torch.zeros(count, dimension)
+    for some, columns, values in bases._fetched(rows, parts, torch.float32, CPU):
+        copied[some, columns] = values
+        seen[some, columns] += 1
+    assert torch.equal(copied, rows.float())
+    assert (seen == 1).all()
 
 
 def test_appending_tells_what_was_kept():

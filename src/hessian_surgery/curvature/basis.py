@@ -3,11 +3,13 @@
 import mmap
 import os
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,12 +18,14 @@ from hessian_surgery.errors import InputError
 Place: TypeAlias = Literal["device", "host", "disk"]
 Precision: TypeAlias = Literal["full", "bfloat16"]
 
-# Bytes of a piece that is widened or moved at a time: what a CPU's cache holds, and what keeps a GPU busy.
-CACHE_BYTES, TRANSFER_BYTES = 4 << 20, 64 << 20
+# Bytes of a piece that is widened or moved at a time: what a CPU's cache holds, and what keeps a bus busy.
+CACHE_BYTES, TRANSFER_BYTES = 4 << 20, 32 << 20
 # Columns that are summed in the arithmetic's own precision at most.
 SUMMED = 1 << 16
 # Pieces that are read ahead where the rows are not on the device: one thread cannot keep up with a GPU.
 READERS = 8
+# Bytes of a file on disk that may stay mapped, since neighbouring pieces share pages.
+MAPPED_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Basis:
             place = device if storage.place == "device" else torch.device("cpu")
             self._rows = torch.empty(storage.rows, dimension, dtype=kept, device=place)
         self._count = 0
-        self._pieces_read = 0
+        self._mapped = 0
 
     def __len__(self) -> int:
         return self._count
@@ -99,13 +103,13 @@ class Basis:
         """
         used, mixing = self._used(), mixing.to(self.device, self.dtype)
         moved = torch.zeros(len(mixing), dtype=torch.float64)
-        for columns, piece in _pieces(used, self.dtype, self.device, whole=False):
+        for _, columns, piece in _pieces(used, self.dtype, self.device, whole=False, tall=True):
             mixed = mixing @ piece
             used[: len(mixing), columns] = mixed.to(used.device, used.dtype)
             if used.dtype != self.dtype:
                 rounded = mixed.to(used.dtype).to(self.dtype)
                 moved += (mixed - rounded).double().square().sum(dim=1).cpu()
-            self._release()
+            self._release(piece.nbytes)
         self._count = len(mixing)
         return moved.sqrt()
 
@@ -121,12 +125,12 @@ class Basis:
     def _used(self) -> Tensor:
         return self._rows[: self._count]
 
-    def _release(self) -> None:
-        # Pages of the file that are mapped count as this process's memory; some hundred MB of them are let stand, since
-        # neighbouring pieces share pages.
-        self._pieces_read += 1
-        if self._map is not None and self._pieces_read % 64 == 0:
+    def _release(self, read: int) -> None:
+        """Let go of mapped pages now and then: they count as this process's memory."""
+        self._mapped += read
+        if self._map is not None and self._mapped >= MAPPED_BYTES:
             self._map.madvise(mmap.MADV_DONTNEED)
+            self._mapped = 0
 
 
 def orthonormal(vectors: Iterable[Tensor], basis: Basis) -> Tensor:
@@ -139,7 +143,7 @@ def orthonormal(vectors: Iterable[Tensor], basis: Basis) -> Tensor:
     return basis.vectors()
 
 
-def _nothing() -> None:
+def _nothing(_: int) -> None:
     pass
 
 
@@ -153,47 +157,76 @@ def inner(first: Tensor, second: Tensor) -> float:
     return float(project(first[None], second))
 
 
-def project(rows: Tensor, vector: Tensor, after: Callable[[], None] = _nothing) -> Tensor:
+def project(rows: Tensor, vector: Tensor, after: Callable[[int], None] = _nothing) -> Tensor:
     """Inner products of rows (k, p), kept anywhere in any precision, with a vector (p,) → (k,) in float64.
 
     On a CPU they are summed in float64 over pieces: there a float32 sum over 23 million weights is off by 0.3 %.
-    `after` is called after each piece of the rows has been read.
+    `after` is called with the bytes of each piece of the rows that has been read.
     """
     result = torch.zeros(len(rows), dtype=torch.float64, device=vector.device)
-    for columns, piece in _pieces(rows, vector.dtype, vector.device, whole=vector.device.type != "cpu"):
-        result += piece @ vector[columns]
-        after()
+    for some, columns, piece in _pieces(rows, vector.dtype, vector.device, whole=vector.device.type != "cpu"):
+        result[some] += piece @ vector[columns]
+        after(piece.nbytes)
     return result
 
 
-def subtract(rows: Tensor, coefficients: Tensor, vector: Tensor, after: Callable[[], None] = _nothing) -> None:
+def subtract(rows: Tensor, coefficients: Tensor, vector: Tensor, after: Callable[[int], None] = _nothing) -> None:
     """vector ← vector − Σ_i c_i rows_i, in place, with rows (k, p) kept anywhere in any precision."""
     coefficients = coefficients.to(vector.device, vector.dtype)
-    for columns, piece in _pieces(rows, vector.dtype, vector.device):
-        vector[columns].addmv_(piece.T, coefficients, alpha=-1)
-        after()
+    for some, columns, piece in _pieces(rows, vector.dtype, vector.device):
+        vector[columns].addmv_(piece.T, coefficients[some], alpha=-1)
+        after(piece.nbytes)
+
+
+Piece: TypeAlias = tuple[slice, slice, Tensor]
 
 
 def _pieces(
-    rows: Tensor, dtype: torch.dtype, device: torch.device, whole: bool = True
-) -> Iterator[tuple[slice, Tensor]]:
-    """Pieces of some columns each, in the arithmetic's dtype and place; one where `whole` and nothing is copied."""
+    rows: Tensor, dtype: torch.dtype, device: torch.device, whole: bool = True, tall: bool = False
+) -> Iterator[Piece]:
+    """What rows (k, p) hold, in pieces (rows, columns, values) in the arithmetic's dtype and place.
+
+    One piece where `whole` and nothing is copied. Rows that are here come in columns as tall as they are; rows from
+    elsewhere as they lie there, which reads fastest, unless `tall` asks for columns.
+    """
     count, dimension = rows.shape
-    room = CACHE_BYTES if device.type == "cpu" else TRANSFER_BYTES
-    width = max(1, min(SUMMED if device.type == "cpu" else dimension, room // (max(1, count) * dtype.itemsize)))
-    if whole and rows.dtype == dtype and rows.device == device:
-        width = dimension
-    parts = [slice(start, start + width) for start in range(0, dimension if count else 0, width)]
-    if rows.device == device:
-        yield from ((columns, rows[:, columns].to(dtype)) for columns in parts)
+    here, room = rows.device == device, CACHE_BYTES if device.type == "cpu" else TRANSFER_BYTES
+    if whole and here and rows.dtype == dtype:
+        yield slice(0, count), slice(0, dimension), rows
         return
+    longest = min(dimension, max(1, room // dtype.itemsize), SUMMED if device.type == "cpu" else dimension)
+    height = max(1, count if here or tall else room // (longest * dtype.itemsize))
+    width = max(1, min(longest, room // (height * dtype.itemsize)))
+    parts = [
+        (slice(top, min(top + height, count)), slice(left, min(left + width, dimension)))
+        for top in range(0, count, height)
+        for left in range(0, dimension, width)
+    ]
+    if here:
+        yield from ((*part, rows[part].to(dtype)) for part in parts)
+    else:
+        yield from _fetched(rows, parts, dtype, device)
+
+
+def _fetched(
+    rows: Tensor, parts: list[tuple[slice, slice]], dtype: torch.dtype, device: torch.device
+) -> Iterator[Piece]:
+    """Pieces of rows that are elsewhere, read ahead into page-locked memory, which a GPU copies from fastest."""
+
+    def read(part: tuple[slice, slice]) -> Tensor:
+        source = rows[part]
+        staged = torch.empty(source.shape, dtype=source.dtype, pin_memory=device.type == "cuda")
+        # NumPy copies in this thread alone; PyTorch would start as many threads as there are cores in each reader.
+        np.copyto(staged.view(torch.uint8).numpy(), source.view(torch.uint8).numpy())
+        return staged
+
     with ThreadPoolExecutor(READERS) as readers:
-        ahead = [readers.submit(rows[:, columns].contiguous) for columns in parts[:READERS]]
-        for i, columns in enumerate(parts):
-            piece = ahead.pop(0).result()
+        ahead = deque(readers.submit(read, part) for part in parts[:READERS])
+        for i, part in enumerate(parts):
+            staged = ahead.popleft().result()
             if i + READERS < len(parts):
-                ahead.append(readers.submit(rows[:, parts[i + READERS]].contiguous))
-            yield columns, piece.to(device).to(dtype)
+                ahead.append(readers.submit(read, parts[i + READERS]))
+            yield *part, staged.to(device, non_blocking=True).to(dtype)
 
 
 def _temporary_map(size: int) -> mmap.mmap:

@@ -37,6 +37,8 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, w = _fixed(ctx)
         wanted = list(ctx.needs_input_grad[:3])
+        if not torch.is_grad_enabled():  # the last walk: nothing will be differentiated again
+            return (*_gradients(g, x, w, ctx.bias, ctx.geometry, wanted), None, None)
         return (*_ConvolutionBackward.apply(g, x, w, ctx.bias, ctx.geometry, wanted), None, None)
 
 
@@ -91,18 +93,20 @@ class _Affine(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return (*_AffineBackward.apply(g, *_fixed(ctx), ctx.unit), None)
+        x, s = _fixed(ctx)
+        if not torch.is_grad_enabled():
+            return (*_channel_gradients(g, x, s, ctx.unit), None)
+        return (*_AffineBackward.apply(g, x, s, ctx.unit), None)
 
 
 class _AffineBackward(torch.autograd.Function):
-    """(g, x, s) → s g, Σ g x, Σ g: batch norm's own fused kernel, at mean 0 and deviation 1."""
+    """(g, x, s) → s g, Σ g x, Σ g, by batch norm's own fused kernel at mean 0 and deviation 1."""
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, s: Tensor, unit: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
         ctx.save_for_backward(g, x, s)
         ctx.set_materialize_grads(False)
-        zero, one = unit
-        return _batch_norm_backward(g, x, s, zero, one, zero, one, False, 0.0, [True, True, True])
+        return _channel_gradients(g, x, s, unit)
 
     @staticmethod
     @once_differentiable
@@ -117,6 +121,11 @@ class _AffineBackward(torch.autograd.Function):
             return along_g, along_x, None, None
         along_g.addcmul_(hx, _wide(s, x))
         return along_g, along_x, (g * hx).sum([0, *range(2, g.ndim)]) if needs_s else None, None
+
+
+def _channel_gradients(g: Tensor, x: Tensor, s: Tensor, unit: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    zero, one = unit
+    return _batch_norm_backward(g, x, s, zero, one, zero, one, False, 0.0, [True, True, True])
 
 
 def _fixed(ctx: Any) -> list[Tensor]:

@@ -38,6 +38,17 @@ def test_no_parameter_under_the_glob():
         parameter_space(frozen)
 
 
+def test_others_are_frozen_for_a_block_and_then_as_before():
+    model = build("conv")
+    model[1].bias.requires_grad_(False)
+    space = parameter_space(model, "4.*")
+    before = [p.requires_grad for p in model.parameters()]
+    with pytest.raises(ZeroDivisionError), space.freezing_others(model):
+        assert [p.requires_grad for p in model.parameters()] == [False, False, True, True]
+        raise ZeroDivisionError
+    assert [p.requires_grad for p in model.parameters()] == before == [True, False, True, True]
+
+
 def test_flatten_and_split_are_inverse():
     space = parameter_space(build("batchnorm"))
     vector = torch.randn(space.dimension, dtype=torch.float64)

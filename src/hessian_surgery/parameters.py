@@ -1,6 +1,7 @@
 """ParameterSpace: the chosen weights of a module seen as one vector θ of length p."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NewType
@@ -70,6 +71,19 @@ class ParameterSpace:
         """Bring back a snapshot bit for bit."""
         for parameter, saved in zip(self.parameters, snapshot, strict=True):
             parameter.copy_(saved)
+
+    @contextmanager
+    def freezing_others(self, module: nn.Module) -> Iterator[None]:
+        """A block in which no weight of the module outside the space gets a derivative; then they do as before."""
+        chosen = {id(parameter) for parameter in self.parameters}
+        others = [p for p in module.parameters() if p.requires_grad and id(p) not in chosen]
+        try:
+            for parameter in others:
+                parameter.requires_grad_(False)
+            yield
+        finally:
+            for parameter in others:
+                parameter.requires_grad_(True)
 
     @torch.no_grad()
     def round_to(self, dtypes: Mapping[str, torch.dtype]) -> None:

@@ -19,7 +19,7 @@ from hessian_surgery.curvature.basis import Place, Precision, Storage
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.losses import cross_entropy
-from hessian_surgery.parameters import ParameterSpace
+from hessian_surgery.parameters import ParameterSpace, parameter_space
 
 BasisPlace: TypeAlias = Literal["auto", "device", "host", "disk"]
 BasisPrecision: TypeAlias = Literal["auto", "full", "bfloat16"]
@@ -206,7 +206,11 @@ def check_graph(
 
 
 def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace | None = None) -> int:
-    """Bytes that autograd saves for one image's gradient in the space's weights (all by default), weights excluded."""
+    """Bytes that autograd saves for one image's gradient in the space's weights, the weights themselves excluded.
+
+    By default the space of all trainable weights.
+    """
+    space = space or parameter_space(classifier.module)
     weights = {parameter.untyped_storage().data_ptr() for parameter in classifier.module.parameters()}
     saved: dict[int, int] = {}
 
@@ -221,10 +225,9 @@ def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace
         classifier.evaluating(),
         torch.enable_grad(),
         sdpa_kernel(SDPBackend.MATH),
+        space.freezing_others(classifier.module),
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
     ):
-        for parameter in classifier.module.parameters():
-            parameter.requires_grad_(space is None or any(parameter is chosen for chosen in space.parameters))
         cross_entropy(classifier.logits(inputs), labels)
     return sum(saved.values())
 

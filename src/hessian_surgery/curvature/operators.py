@@ -130,12 +130,8 @@ class BatchOperator(ABC):
             deterministic_kernels(exact=True),
             torch.enable_grad(),
             sdpa_kernel(SDPBackend.MATH),
+            self.space.freezing_others(self._classifier.module),
         ):
-            # Weights outside the space need no derivative; evaluating() gives them back what they had.
-            chosen = {id(parameter) for parameter in self.space.parameters}
-            for parameter in self._classifier.module.parameters():
-                if id(parameter) not in chosen:
-                    parameter.requires_grad_(False)
             yield
 
 

@@ -15,7 +15,7 @@ from hessian_surgery.losses import Loss, cross_entropy
 from hessian_surgery.metrics import Array
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.curves import Fit, fit_line, fit_offset_power, fit_power_law
-from hessian_surgery.studies.setting import Setting, keeping_weights, open_measured, open_setting, part_of, spike_rows
+from hessian_surgery.studies.setting import Setting, keeping_weights, open_measured, open_setting, part_of
 from hessian_surgery.surgery.planning import Plan, plan, strong_floor
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
 
@@ -168,13 +168,13 @@ def _sweep(
     classifier, space = setting.classifier, setting.space
     spectrum = setting.find_spikes(progress=part_of(progress, 0, 3))
     matrix = sensitivity(classifier, spectrum, data, epsilon, progress=part_of(progress, 1, 3))
-    start, spikes = accuracies(classifier, data), spike_rows(spectrum)
+    start = accuracies(classifier, data)
     floor = strong_floor(start, threshold=strong_above)
     steps = []
     for i, amplitude in enumerate(amplitudes):
         planned = plan(matrix, start, amplitude, exponent, floor=floor)
         with keeping_weights(space):
-            space.perturb(spikes.T @ spikes.new_tensor(planned.alpha))
+            space.perturb(spectrum.combine(planned.alpha))
             measured = accuracies(classifier, data) - start
         steps.append(_step(amplitude, planned, measured))
         part_of(progress, 2, 3)(i + 1, len(amplitudes))

@@ -258,9 +258,7 @@ def spectrum(
         name: given[name]
         for name in (*names, "basis", "precision", "basis_memory", "loss", "parameters", "seed", "spikes")
     }
-    opened = _open(given)
-    options["spikes"] = spikes or max(1, len(opened.parts.hessian.classes) - 1)
-    result = _study("spectrum", opened, options if density else options | {"density": False}, out, as_json)
+    result = _study("spectrum", _open(given), options if density else options | {"density": False}, out, as_json)
     if vectors:
         result.save_vectors(out / "vectors.safetensors")
 

@@ -8,6 +8,7 @@ from conftest import build, dense_hessian
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.studies import bulk_walk as study
 from hessian_surgery.studies.bulk_walk import bulk_walk, walk
+from hessian_surgery.studies.setting import Seeking
 
 KINDS = ("bulk", "spike", "random")
 
@@ -38,9 +39,9 @@ def dense_spikes(net, batch, weights, k):
 
 def tiny_walk(kind, batch, **options):
     """Three steps of a net whose Hessian can be written out."""
-    given = {"steps": 3, "length": 0.05, "spikes": 2, "tolerance": 1e-9} | options
+    given = {"steps": 3, "length": 0.05} | options
     net = build("conv").eval()
-    return net, walk(net, batch, batch, kind=kind, **given)
+    return net, walk(net, batch, batch, Seeking(spikes=2, tolerance=1e-9), kind=kind, **given)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,10 +72,9 @@ def test_weights_come_back_and_the_start_is_the_model(kind, trained, digits_part
         trained,
         digits_parts.hessian,
         digits_parts.sensitivity,
+        Seeking(spikes=3, samples=32),
         kind=kind,
         steps=2,
-        spikes=3,
-        hessian_samples=32,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
@@ -101,9 +101,8 @@ def test_weights_come_back_after_a_failure(trained, digits_parts, recorded):
             trained,
             digits_parts.hessian,
             digits_parts.sensitivity,
+            Seeking(spikes=2, samples=32),
             steps=2,
-            spikes=2,
-            hessian_samples=32,
             progress=stop,
         )
     assert recorded
@@ -122,9 +121,8 @@ def test_a_wall_gives_up_the_direction_for_good(batch, recorded):
 
 
 def test_three_walks_from_one_vector(trained, digits_parts, recorded, tmp_path):
-    result = bulk_walk(
-        trained, digits_parts.hessian, digits_parts.sensitivity, steps=3, spikes=9, hessian_samples=64, seed=1
-    )
+    seeking = Seeking(spikes=9, samples=64, seed=1)
+    result = bulk_walk(trained, digits_parts.hessian, digits_parts.sensitivity, seeking, steps=3)
     bulk, spike, random = (getattr(result, kind).points for kind in KINDS)
     assert [getattr(result, kind).kind for kind in KINDS] == list(KINDS)
     assert bulk[0] == spike[0] == random[0]

@@ -16,6 +16,7 @@ from hessian_surgery.studies.effective_rank import (
     resample,
     resampled,
 )
+from hessian_surgery.studies.setting import Seeking
 
 
 def test_digits(trained, digits_parts, tmp_path):
@@ -25,8 +26,8 @@ def test_digits(trained, digits_parts, tmp_path):
         trained,
         digits_parts.hessian,
         digits_parts.sensitivity,
+        Seeking(samples=64),
         epsilon=0.05,
-        hessian_samples=64,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
@@ -53,10 +54,9 @@ def test_one_spike_has_rank_one_and_no_second_value(trained, digits_parts, tmp_p
         trained,
         digits_parts.hessian,
         digits_parts.sensitivity,
-        spikes=1,
+        Seeking(spikes=1, samples=32),
         epsilon=0.1,
         bootstrap=20,
-        hessian_samples=32,
     )
     assert result.effective_rank.estimate == pytest.approx(1)
     assert result.effective_rank.interval == pytest.approx((1, 1))
@@ -69,10 +69,9 @@ def test_a_probe_too_small_to_flip_an_image(trained, digits_parts, tmp_path):
         trained,
         digits_parts.hessian,
         digits_parts.sensitivity,
-        spikes=2,
+        Seeking(spikes=2, samples=32),
         epsilon=1e-9,
         bootstrap=20,
-        hessian_samples=32,
     )
     assert result.effective_rank.estimate == result.effective_rank.corrected == 0
     assert result.flatness is None

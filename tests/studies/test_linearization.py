@@ -6,13 +6,14 @@ from drawings import check_report
 import hessian_surgery as hs
 from hessian_surgery.studies import linearization as study
 from hessian_surgery.studies.linearization import AMPLITUDES, Step, fit_norms, linearization
+from hessian_surgery.studies.setting import Seeking
 from hessian_surgery.surgery.planning import strong_floor
 from hessian_surgery.surgery.sensitivity import accuracies
 
 
 def sweep(model, parts, **options):
-    given = {"amplitudes": (0.02, 0.05, 0.1, 0.2, 0.4), "epsilon": 0.05, "spikes": 4, "hessian_samples": 64} | options
-    return linearization(model, parts.hessian, parts.sensitivity, **given)
+    given = {"amplitudes": (0.02, 0.05, 0.1, 0.2, 0.4), "epsilon": 0.05} | options
+    return linearization(model, parts.hessian, parts.sensitivity, Seeking(spikes=4, samples=64), **given)
 
 
 def test_each_step_done_by_hand(trained, digits_parts, tmp_path):

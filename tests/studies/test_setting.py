@@ -1,15 +1,17 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery.losses import cross_entropy
-from hessian_surgery.studies.setting import keeping_weights, open_measured, open_setting, part_of
+from conftest import build
+from hessian_surgery.curvature.memory import few_rows
+from hessian_surgery.studies.setting import Seeking, keeping_weights, open_measured, open_setting, part_of
 
 
 def setting(model, data, **options):
-    given = {"samples": 32, "spikes": 3, "steps": None, "tolerance": 1e-2, "parameters": "*", "seed": 0} | options
-    return open_setting(model, data, loss=cross_entropy, **given)
+    return open_setting(model, data, Seeking(**{"samples": 32, "spikes": 3} | options))
 
 
 def test_spikes_are_those_of_the_present_weights(trained, digits_parts):
@@ -18,6 +20,42 @@ def test_spikes_are_those_of_the_present_weights(trained, digits_parts):
     assert len(found.batch) == 32
     assert found.space.names == ("fc.weight", "fc.bias")
     assert found.find_spikes().eigenvalues == pytest.approx(expected.eigenvalues)
+
+
+def test_by_default_one_spike_fewer_than_the_classes(trained, digits_parts, batch):
+    assert setting(trained, digits_parts.hessian, spikes=None).spikes == 9
+    assert setting(build("conv"), batch, spikes=None).spikes == 2
+
+
+def test_the_basis_is_kept_as_asked_for(trained, digits_parts):
+    options = {"basis": "disk", "precision": "bfloat16", "basis_memory": 0.3e-3}
+    found = setting(trained, digits_parts.hessian, **options)
+    assert (found.storage.place, found.storage.precision) == ("disk", "bfloat16")
+    assert found.storage.rows == few_rows(3)
+    longer = found.with_steps(24).find_spikes()
+    assert (longer.steps, longer.storage) == (24, replace(found.storage, rows=24))
+    with pytest.raises(hs.InputError, match=r"basis_memory: got 0.3 MB, and 3 spikes need 0.5 MB"):
+        found.with_steps(40)
+
+
+def test_more_steps_than_weights_are_as_many_as_the_weights(batch):
+    found = setting(build("conv"), batch, steps=500).find_spikes()
+    assert found.steps <= found.space.dimension
+    assert found.converged.all()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"spikes": 0}, "spikes: got 0; it must be at least 1"),
+        ({"steps": 0}, "lanczos_steps: got 0"),
+        ({"micro_batch": -4}, "micro_batch: got -4"),
+        ({"basis_memory": -1.0}, "basis_memory: got -1; it must be positive"),
+    ],
+)
+def test_what_cannot_be_sought_is_named(option, message):
+    with pytest.raises(hs.InputError, match=message):
+        Seeking(**option)
 
 
 def test_weights_come_back_bit_for_bit_after_a_failure(trained):

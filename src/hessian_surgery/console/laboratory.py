@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -19,22 +19,35 @@ from hessian_surgery.files import write_json
 from hessian_surgery.losses import make_loss
 from hessian_surgery.report.figures import save_figure
 from hessian_surgery.studies import bulk_walk, effective_rank, linearization, spectrum, stability
-from hessian_surgery.studies.setting import LOG
+from hessian_surgery.studies.setting import LOG, Seeking
 from hessian_surgery.surgery.operate import environment
+
+# From what commands call the options for seeking spikes to what `Seeking` calls them: a study may have `--steps` of its
+# own, a walk's.
+RENAMED = {"samples": "hessian_samples", "steps": "lanczos_steps"}
+SEEKING = {RENAMED.get(field.name, field.name): field.name for field in fields(Seeking)}
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study's function, the module that draws and describes its result, and whether it measures on other images."""
+    """A study as commands know it.
+
+    Attributes:
+        function: takes the model, the data, how spikes are sought, and options of its own.
+        module: draws and describes the result.
+        measures: whether it measures on other images than the Hessian's.
+        without: options for seeking spikes that it has no use for.
+    """
 
     function: Callable[..., Any]
     module: ModuleType
     measures: bool = True
+    without: tuple[str, ...] = ()
 
 
 STUDIES = {
     "spectrum": Study(spectrum.spectrum_study, spectrum, measures=False),
-    "stability": Study(stability.stability, stability, measures=False),
+    "stability": Study(stability.stability, stability, measures=False, without=("hessian_samples", "lanczos_steps")),
     "bulk-walk": Study(bulk_walk.bulk_walk, bulk_walk),
     "linearization": Study(linearization.linearization, linearization),
     "effective-rank": Study(effective_rank.effective_rank_study, effective_rank),
@@ -52,15 +65,17 @@ def run_study(name: str, opened: Opened, options: dict[str, Any], console: Conso
     """Run a study with the options that were given; one that it does not take is refused."""
     study = find_study(name)
     given = {key: value for key, value in options.items() if value is not None}
-    takes = signature(study.function if name != "bulk-walk" else bulk_walk.walk).parameters
-    foreign = next((key for key in given if key not in takes), None)
+    takes = signature(study.function).parameters
+    foreign = next((key for key in given if key in study.without or key not in SEEKING.keys() | takes.keys()), None)
     if foreign is not None:
         raise InputError(f"{foreign}: {name} has no such option; leave out --{foreign.replace('_', '-')}")
     if "loss" in given:
         given["loss"] = make_loss(given["loss"], opened.parts.hessian.counts)
+    sought = {SEEKING[key]: given.pop(key) for key in SEEKING.keys() & given.keys()}
+    seeking = replace(takes["seeking"].default, **sought)
     images = (opened.parts.hessian, opened.parts.sensitivity) if study.measures else (opened.parts.hessian,)
     with _bar(console, name) as progress, _remarks(console):
-        return study.function(opened.model, *images, progress=progress, **given)
+        return study.function(opened.model, *images, seeking, progress=progress, **given)
 
 
 def write_study(name: str, result: Any, opened: Opened, seed: int, folder: Path) -> dict[str, Any]:

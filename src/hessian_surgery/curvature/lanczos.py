@@ -126,7 +126,7 @@ def _check(k: int, limit: int, steps: int | None, tolerance: float, storage: Sto
         raise InputError(f"spikes: got {k}, but there are {what}; ask for 1 to {limit}, or allow more steps")
     if not 0 < tolerance < 1:
         raise InputError(f"tolerance: got {tolerance:g}; it must be between 0 and 1")
-    needed = steps or min(k + 3, dimension)
+    needed = min(steps or k + 3, dimension)
     if storage is not None and storage.rows < needed:
         raise InputError(f"storage: room for {storage.rows} vectors, where {needed} or more are needed")
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, get_args
 from torch import nn
 
 from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.lanczos import TOLERANCE, Progress, Spectrum
+from hessian_surgery.curvature.lanczos import Progress, Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import answer
-from hessian_surgery.losses import Loss, cross_entropy
 from hessian_surgery.metrics import class_accuracy
 from hessian_surgery.parameters import Snapshot
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.heading import Kind, bulk_alignment, norm, turn
-from hessian_surgery.studies.setting import Setting, keeping_weights, open_measured, open_setting, part_of
+from hessian_surgery.studies.setting import Seeking, Setting, keeping_weights, open_measured, open_setting, part_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,26 +130,21 @@ def bulk_walk(
     model: nn.Module | Classifier,
     hessian_data: Data,
     measure_data: Data,
+    seeking: Seeking = Seeking(),
     *,
+    steps: int = 20,
+    length: float = 0.1,
+    wall: float = 0.5,
     progress: Progress | None = None,
-    **options: Any,
 ) -> BulkWalk:
-    """The bulk walk of section 7.3, and the two controls that the paper lacks.
+    """The bulk walk of section 7.3, and the two controls that the paper lacks; arguments as for `walk`.
 
     A walk inside the span of the spikes shows what the same length does there. A walk along an unprojected Gaussian
     vector shows whether the projection matters: at p ≫ K a random direction has √(1 − K/p) ≈ 1 of itself in the bulk.
-
-    Args:
-        model: as for `walk`.
-        hessian_data: as for `walk`.
-        measure_data: as for `walk`.
-        progress: called with (done, total).
-        options: the others that `walk` takes, except `kind`.
     """
-    walks = {
-        kind: walk(model, hessian_data, measure_data, kind=kind, progress=part_of(progress, i, len(COLOURS)), **options)
-        for i, kind in enumerate(COLOURS)
-    }
+    routes = [_Route(kind, steps, length, wall) for kind in COLOURS]
+    setting, data = open_setting(model, hessian_data, seeking), open_measured(model, measure_data, "measure_data")
+    walks = {route.kind: _go(setting, data, route, part_of(progress, i, len(routes))) for i, route in enumerate(routes)}
     return BulkWalk(**walks)
 
 
@@ -158,19 +152,12 @@ def walk(
     model: nn.Module | Classifier,
     hessian_data: Data,
     measure_data: Data,
+    seeking: Seeking = Seeking(),
     *,
     kind: Kind = "bulk",
     steps: int = 20,
     length: float = 0.1,
-    spikes: int = 9,
     wall: float = 0.5,
-    lanczos_steps: int | None = None,
-    tolerance: float = TOLERANCE,
-    hessian_samples: int = 128,
-    micro_batch: int | None = None,
-    parameters: str = "*",
-    loss: Loss = cross_entropy,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Walk:
     """Step after step along one direction, adapted at each to the spikes there; then back, bit for bit.
@@ -179,37 +166,30 @@ def walk(
         model: the trained classifier, θ_0.
         hessian_data: what the Hessian batch is drawn from, once.
         measure_data: images that loss and accuracies are measured on.
+        seeking: how spikes are sought, at each step.
         kind: see `Walk`.
         steps: how many.
         length: ε.
-        spikes: K.
         wall: τ: a direction of which the adaptation leaves less than this is given up, and a new one drawn.
-        lanczos_steps: m, exactly; None goes on until the spikes have converged.
-        tolerance: relative residual at which a spike has converged.
-        hessian_samples: n.
-        micro_batch: images per part when the Hessian batch is streamed; None keeps it resident.
-        parameters: glob over the names of the weights that move.
-        loss: what is differentiated twice.
-        seed: fixes the batch, the Lanczos start and the directions.
         progress: called with (done, total) as Lanczos steps are taken.
     """
     route = _Route(kind, steps, length, wall)
-    setting = open_setting(
-        model,
-        hessian_data,
-        samples=hessian_samples,
-        spikes=spikes,
-        steps=lanczos_steps,
-        tolerance=tolerance,
-        parameters=parameters,
-        loss=loss,
-        seed=seed,
-        micro_batch=micro_batch,
-    )
-    data = open_measured(model, measure_data, "measure_data")
+    setting, data = open_setting(model, hessian_data, seeking), open_measured(model, measure_data, "measure_data")
+    return _go(setting, data, route, progress)
+
+
+def _go(setting: Setting, data: LabelledSet, route: _Route, progress: Progress | None) -> Walk:
     with keeping_weights(setting.space) as start:
         points = tuple(_take_steps(setting, data, route, start, progress))
-    return Walk(kind, length, wall, spikes, setting.space.dimension, norm(start), points)
+    return Walk(
+        kind=route.kind,
+        length=route.length,
+        wall=route.wall,
+        spikes=setting.spikes,
+        parameters=setting.space.dimension,
+        start_norm=norm(start),
+        points=points,
+    )
 
 
 def _take_steps(
@@ -221,7 +201,7 @@ def _take_steps(
     yield _look(setting, data, start, spectrum)
     heading = None
     for step in range(1, parts):
-        heading = turn(route.kind, heading, spectrum, route.wall, setting.seed)
+        heading = turn(route.kind, heading, spectrum, route.wall, setting.seeking.seed)
         setting.space.perturb(heading.direction, route.length)
         arrived = setting.find_spikes(progress=part_of(progress, step, parts))
         before, after = (bulk_alignment(heading.direction, spikes) for spikes in (spectrum, arrived))

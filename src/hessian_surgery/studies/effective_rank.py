@@ -9,15 +9,14 @@ from scipy.special import xlogy
 from torch import nn
 
 from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.lanczos import TOLERANCE, Progress, Spectrum
+from hessian_surgery.curvature.lanczos import Progress, Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import predict
-from hessian_surgery.losses import Loss, cross_entropy
 from hessian_surgery.metrics import Array
 from hessian_surgery.report.figures import BLUE, SKY, VERMILION, new_figure
 from hessian_surgery.seeding import generator
-from hessian_surgery.studies.setting import keeping_weights, open_measured, open_setting, part_of, spike_rows
+from hessian_surgery.studies.setting import Seeking, keeping_weights, open_measured, open_setting, part_of, spike_rows
 from hessian_surgery.surgery.diagnosis import SensitivityStructure, analyse
 
 if TYPE_CHECKING:
@@ -94,17 +93,10 @@ def effective_rank_study(
     model: nn.Module | Classifier,
     hessian_data: Data,
     sensitivity_data: Data,
+    seeking: Seeking = Seeking(),
     *,
     epsilon: float = 0.01,
-    spikes: int | None = None,
     bootstrap: int = 1000,
-    lanczos_steps: int | None = None,
-    tolerance: float = TOLERANCE,
-    hessian_samples: int = 128,
-    micro_batch: int | None = None,
-    parameters: str = "*",
-    loss: Loss = cross_entropy,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> EffectiveRank:
     """S with every image's answers kept, so that its noise can be told by resampling them.
@@ -113,38 +105,20 @@ def effective_rank_study(
         model: the trained classifier; its weights come back bit for bit.
         hessian_data: what the Hessian batch is drawn from.
         sensitivity_data: images that S is measured on, in 2K passes.
+        seeking: how spikes are sought; its seed fixes the resamples too.
         epsilon: ε of S.
-        spikes: K; None means C − 1.
         bootstrap: resamples.
-        lanczos_steps: m, exactly; None goes on until the spikes have converged.
-        tolerance: relative residual at which a spike has converged.
-        hessian_samples: n.
-        micro_batch: images per part when the Hessian batch is streamed; None keeps it resident.
-        parameters: glob over the names of the weights.
-        loss: what is differentiated twice.
-        seed: fixes the batch, the Lanczos start and the resamples.
         progress: called with (done, total).
     """
     if epsilon <= 0:
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
     if bootstrap < 1:
         raise InputError(f"bootstrap: got {bootstrap}; at least one resample is needed")
+    setting = open_setting(model, hessian_data, seeking)
     data = open_measured(model, sensitivity_data, "sensitivity_data")
-    setting = open_setting(
-        model,
-        hessian_data,
-        samples=hessian_samples,
-        spikes=len(data.classes) - 1 if spikes is None else spikes,
-        steps=lanczos_steps,
-        tolerance=tolerance,
-        parameters=parameters,
-        loss=loss,
-        seed=seed,
-        micro_batch=micro_batch,
-    )
     spectrum = setting.find_spikes(progress=part_of(progress, 0, 2))
     correct = probe(setting.classifier, spectrum, data, epsilon, part_of(progress, 1, 2))
-    return analyse_probe(correct, data, spectrum, epsilon, bootstrap, seed)
+    return analyse_probe(correct, data, spectrum, epsilon, bootstrap, seeking.seed)
 
 
 def probe(

@@ -8,14 +8,13 @@ import numpy as np
 from torch import nn
 
 from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.lanczos import TOLERANCE, Progress
+from hessian_surgery.curvature.lanczos import Progress
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError
-from hessian_surgery.losses import Loss, cross_entropy
 from hessian_surgery.metrics import Array
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.curves import Fit, fit_line, fit_offset_power, fit_power_law
-from hessian_surgery.studies.setting import Setting, keeping_weights, open_measured, open_setting, part_of
+from hessian_surgery.studies.setting import Seeking, Setting, keeping_weights, open_measured, open_setting, part_of
 from hessian_surgery.surgery.planning import Plan, plan, strong_floor
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
 
@@ -103,19 +102,12 @@ def linearization(
     model: nn.Module | Classifier,
     hessian_data: Data,
     sensitivity_data: Data,
+    seeking: Seeking = Seeking(),
     *,
     amplitudes: Sequence[float] = AMPLITUDES,
     epsilon: float = 0.01,
-    spikes: int = 9,
-    lanczos_steps: int | None = None,
     exponent: float = 2.0,
     strong_above: float | None = None,
-    tolerance: float = TOLERANCE,
-    hessian_samples: int = 128,
-    micro_batch: int | None = None,
-    parameters: str = "*",
-    loss: Loss = cross_entropy,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Linearization:
     """Spikes and S once; then for each amplitude plan (eq. 5), apply, measure on the same images, roll back.
@@ -124,34 +116,16 @@ def linearization(
         model: the trained classifier; its weights come back bit for bit.
         hessian_data: what the Hessian batch is drawn from.
         sensitivity_data: images that S and the changes are measured on.
+        seeking: how spikes are sought.
         amplitudes: α_max of each step.
         epsilon: ε of S.
-        spikes: K.
-        lanczos_steps: m, exactly; None goes on until the spikes have converged.
         exponent: p of the class-error weights.
         strong_above: classes above this accuracy are protected (the paper's 0.85); None means the mean plus one σ.
-        tolerance: relative residual at which a spike has converged.
-        hessian_samples: n.
-        micro_batch: images per part when the Hessian batch is streamed; None keeps it resident.
-        parameters: glob over the names of the weights that move.
-        loss: what is differentiated twice.
-        seed: fixes the batch and the Lanczos start.
         progress: called with (done, total).
     """
     if not amplitudes:
         raise InputError("amplitudes: got none; give at least one α_max")
-    setting = open_setting(
-        model,
-        hessian_data,
-        samples=hessian_samples,
-        spikes=spikes,
-        steps=lanczos_steps,
-        tolerance=tolerance,
-        parameters=parameters,
-        loss=loss,
-        seed=seed,
-        micro_batch=micro_batch,
-    )
+    setting = open_setting(model, hessian_data, seeking)
     data = open_measured(model, sensitivity_data, "sensitivity_data")
     return _sweep(setting, data, amplitudes, epsilon, exponent, strong_above, progress)
 

@@ -1,7 +1,7 @@
 """The spectrum at the present weights: spikes with residuals, and the density with its bulk (sections 4 and 5.1)."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -12,15 +12,14 @@ from torch import nn
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.density import Density, spectral_density
-from hessian_surgery.curvature.lanczos import TOLERANCE, Progress, Spectrum
-from hessian_surgery.curvature.memory import BasisPlace, BasisPrecision, basis_bytes, describe_storage, plan_room
+from hessian_surgery.curvature.lanczos import Progress, Spectrum
+from hessian_surgery.curvature.memory import basis_bytes, describe_storage
 from hessian_surgery.curvature.operators import GaussNewton, Hessian
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import InputError
-from hessian_surgery.losses import Loss, cross_entropy
 from hessian_surgery.metrics import Array
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
-from hessian_surgery.studies.setting import LOG, Setting, open_setting, part_of
+from hessian_surgery.studies.setting import LOG, Seeking, Setting, open_setting, part_of, plan_basis
 from hessian_surgery.tensorfile import save_tensors
 
 if TYPE_CHECKING:
@@ -114,22 +113,12 @@ class SpectrumReport:
 def spectrum_study(
     model: nn.Module | Classifier,
     hessian_data: Data,
+    seeking: Seeking = Seeking(),
     *,
     operator: OperatorName = "hessian",
-    spikes: int = 9,
-    lanczos_steps: int | None = None,
-    tolerance: float = TOLERANCE,
     density: bool = True,
     density_steps: int = 90,
     probes: int = 10,
-    hessian_samples: int = 128,
-    micro_batch: int | None = None,
-    basis: BasisPlace = "auto",
-    precision: BasisPrecision = "auto",
-    basis_memory: float | None = None,
-    parameters: str = "*",
-    loss: Loss = cross_entropy,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> SpectrumReport:
     """The leading eigenpairs, and the density of all eigenvalues.
@@ -137,49 +126,23 @@ def spectrum_study(
     Args:
         model: the trained classifier.
         hessian_data: what the batch is drawn from.
+        seeking: how spikes are sought, and where the density's vectors are kept too; its `parameters` may be one
+            layer's.
         operator: "hessian" or "gauss-newton".
-        spikes: K.
-        lanczos_steps: m of the spikes, exactly; None goes on until they have converged.
-        tolerance: relative residual at which a spike has converged.
         density: whether to estimate the density of all eigenvalues too.
         density_steps: m of the density.
         probes: k of the density.
-        hessian_samples: n.
-        micro_batch: images per part when the batch is streamed; None keeps it resident.
-        basis, precision, basis_memory: where and how the Lanczos basis is kept, as in `SurgeryConfig`.
-        parameters: glob over the names of the weights: `layer4.*` gives one layer's spectrum.
-        loss: what is differentiated twice.
-        seed: fixes the batch, the start vector and the probes.
         progress: called with (done, total).
     """
     if operator not in get_args(OperatorName):
         raise InputError(f"operator: got {operator!r}; give {' or '.join(get_args(OperatorName))}")
-    setting = open_setting(
-        model,
-        hessian_data,
-        samples=hessian_samples,
-        spikes=spikes,
-        steps=lanczos_steps,
-        tolerance=tolerance,
-        parameters=parameters,
-        loss=loss,
-        seed=seed,
-        micro_batch=micro_batch,
-        basis=basis,
-        precision=precision,
-        basis_memory=basis_memory,
-    )
-    room = _density_storage(setting, density_steps, basis, precision, basis_memory) if density else None
-    return _measure(setting, operator, parameters, room, probes, progress)
+    setting = open_setting(model, hessian_data, seeking)
+    room = _density_storage(setting, density_steps) if density else None
+    return _measure(setting, operator, room, probes, progress)
 
 
 def _measure(
-    setting: Setting,
-    operator: OperatorName,
-    parameters: str,
-    density_room: Storage | None,
-    probes: int,
-    progress: Progress | None,
+    setting: Setting, operator: OperatorName, density_room: Storage | None, probes: int, progress: Progress | None
 ) -> SpectrumReport:
     parts, started = (1 if density_room is None else 2), time.perf_counter()
     product = setting.operator(OPERATORS[operator])
@@ -192,13 +155,13 @@ def _measure(
             steps=density_room.rows,
             probes=probes,
             storage=density_room,
-            seed=setting.seed,
+            seed=setting.seeking.seed,
             progress=part_of(progress, 1, parts),
         )
         seconds["density"] = time.perf_counter() - started - seconds["spikes"]
     return SpectrumReport(
         operator=operator,
-        parameters=parameters,
+        parameters=setting.seeking.parameters,
         weights=setting.space.dimension,
         samples=len(setting.batch),
         spectrum=spectrum,
@@ -208,28 +171,14 @@ def _measure(
     )
 
 
-def _density_storage(
-    setting: Setting, steps: int, basis: BasisPlace, precision: BasisPrecision, basis_memory: float | None
-) -> Storage:
+def _density_storage(setting: Setting, steps: int) -> Storage:
     """Room for the density's vectors, beside the spikes', found before either is begun."""
     if steps < 1:
         raise InputError(f"density_steps: got {steps}; it must be at least 1")
     space = setting.space
-    taken = basis_bytes(setting.storage, space)
-    images = min(setting.micro_batch or len(setting.batch), len(setting.batch))
-    storage = plan_room(
-        setting.classifier,
-        space,
-        setting.batch,
-        images,
-        0,
-        min(steps, space.dimension),
-        setting.tolerance,
-        basis,
-        precision,
-        basis_memory,
-        taken=taken if setting.storage.place == "device" else 0,
-    )
+    taken = basis_bytes(setting.storage, space) if setting.storage.place == "device" else 0
+    seeking = replace(setting.seeking, steps=min(steps, space.dimension))
+    storage = plan_basis(setting.classifier, space, setting.batch, seeking, spikes=0, taken=taken)
     LOG.info(f"density: {describe_storage(storage, space)}")
     return storage
 

@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.lanczos import TOLERANCE, Progress, Spectrum
+from hessian_surgery.curvature.lanczos import Progress, Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError
-from hessian_surgery.losses import Loss, cross_entropy
 from hessian_surgery.report.figures import BLUE, GREEN, VERMILION, new_figure
 from hessian_surgery.seeding import generator
-from hessian_surgery.studies.setting import Setting, open_setting, part_of, spike_rows
+from hessian_surgery.studies.setting import Seeking, Setting, open_setting, part_of, spike_rows
 from hessian_surgery.studies.subspaces import common_coordinates, diagonal_cosines, matched_cosines, principal_angles
 
 if TYPE_CHECKING:
@@ -142,16 +141,11 @@ class _Pair:
 def stability(
     model: nn.Module | Classifier,
     data: Data,
+    seeking: Seeking = Seeking(),
     *,
     sizes: Sequence[int] | None = None,
-    spikes: int = 9,
     subspaces: Sequence[int] = (3, 6, 9),
     steps: int = 10,
-    tolerance: float = TOLERANCE,
-    parameters: str = "*",
-    loss: Loss = cross_entropy,
-    micro_batch: int | None = None,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Stability:
     """Spikes on nested batches, from the same start vector, with m steps and to convergence.
@@ -159,45 +153,34 @@ def stability(
     Args:
         model: the trained classifier; it stays as it is.
         data: the pool, usually training images.
+        seeking: how spikes are sought; not its `samples` and `steps`, which this study varies.
         sizes: batch sizes n; the largest is the reference. By default the paper's, as far as there are images.
-        spikes: K.
         subspaces: for which k the span of the k leading spikes is compared; those above K are left out.
         steps: m of the fixed runs, the paper's 10.
-        tolerance: relative residual at which a spike has converged.
-        parameters: glob over the names of the weights.
-        loss: what is differentiated twice.
-        micro_batch: images per part when a batch is streamed; None keeps it resident.
-        seed: fixes the batches and the start vector.
         progress: called with (done, total) as Lanczos steps are taken.
     """
     data = as_labelled(data)
     sizes = [size for size in SIZES if size <= len(data)] if sizes is None else sizes
     if not sizes or min(sizes) < 1:
         raise InputError(f"sizes: got {tuple(sizes)}; give one or more batch sizes of at least 1")
-    setting = open_setting(
-        model,
-        data,
-        samples=max(sizes),
-        spikes=spikes,
-        steps=None,
-        tolerance=tolerance,
-        parameters=parameters,
-        loss=loss,
-        seed=seed,
-        micro_batch=micro_batch,
-    )
-    if len(setting.batch) < max(sizes):
-        raise InputError(f"sizes: got {max(sizes)}, but data has only {len(setting.batch)} images; ask for no more")
+    if max(sizes) > len(data):
+        raise InputError(f"sizes: got {max(sizes)}, but data has only {len(data)} images; ask for no more")
+    if steps < 1:
+        raise InputError(f"steps: got {steps}; a Lanczos run takes at least one")
+    converging = open_setting(model, data, replace(seeking, samples=max(sizes), steps=None))
+    fixed = converging.with_steps(steps)
+    spikes = converging.spikes
     compared = tuple(k for k in subspaces if k <= spikes)
     found: list[BatchSize] = []
     reference: _Pair | None = None
     # From the largest down, so that no more than two batches' vectors are held at a time.
-    for i, batch in enumerate(nested_batches(setting.batch, sorted(sizes, reverse=True), seed)):
-        smaller = replace(setting, batch=batch, steps=steps)
-        at_size, pair = _study_batch(smaller, reference, compared, part_of(progress, i, len(sizes)))
+    for i, batch in enumerate(nested_batches(converging.batch, sorted(sizes, reverse=True), seeking.seed)):
+        settings = (replace(fixed, batch=batch), replace(converging, batch=batch))
+        at_size, pair = _study_batch(*settings, reference, compared, part_of(progress, i, len(sizes)))
         found.append(at_size)
         reference = reference or pair
-    return Stability(spikes, steps, tolerance, setting.space.dimension, compared, tuple(reversed(found)))
+    dimension = converging.space.dimension
+    return Stability(spikes, steps, seeking.tolerance, dimension, compared, tuple(reversed(found)))
 
 
 def nested_batches(pool: LabelledSet, sizes: Sequence[int], seed: int) -> list[LabelledSet]:
@@ -220,17 +203,17 @@ def agreement(one: Spectrum, other: Spectrum, subspaces: Sequence[int]) -> Agree
 
 
 def _study_batch(
-    setting: Setting, reference: _Pair | None, subspaces: Sequence[int], progress: Progress
+    limited: Setting, unlimited: Setting, reference: _Pair | None, subspaces: Sequence[int], progress: Progress
 ) -> tuple[BatchSize, _Pair]:
-    operator, unlimited = setting.hessian(), replace(setting, steps=None)
-    fixed, fixed_seconds = _timed(lambda: setting.find_spikes(operator, part_of(progress, 0, 2)))
+    operator = unlimited.hessian()
+    fixed, fixed_seconds = _timed(lambda: limited.find_spikes(operator, part_of(progress, 0, 2)))
     converged, converged_seconds = _timed(lambda: unlimited.find_spikes(operator, part_of(progress, 1, 2)))
     # After the runs, so that whatever a first product sets up is not counted.
     vector = spike_rows(fixed)[0]
     seconds = [_timed(lambda: operator(vector))[1] for _ in range(TIMED_PRODUCTS)]
     progress(1, 1)
     at_size = BatchSize(
-        samples=len(setting.batch),
+        samples=len(unlimited.batch),
         product_seconds=statistics.median(seconds),
         fixed=_run(fixed, reference.fixed if reference else None, subspaces, fixed_seconds),
         converged=_run(converged, reference.converged if reference else None, subspaces, converged_seconds),

@@ -49,6 +49,15 @@ def test_the_spectrum_as_a_command(run, capsys, tmp_path, checkpoint):
     assert (content["memory"]["place"], content["memory"]["precision"]) == ("disk", "bfloat16")
 
 
+@pytest.mark.parametrize("name", QUICK)
+def test_every_study_keeps_its_basis_as_asked_for(run, capsys, checkpoint, name):
+    tight = ["--basis", "disk", "--precision", "bfloat16", "--basis-memory", "0.0003", "--spikes", "3"]
+    quick = ["--sizes", "32"] if name == "stability" else ["--hessian-samples", "32"]
+    quick += ["--steps", "1"] if name == "bulk-walk" else []
+    assert run("study", name, *inputs(checkpoint), *quick, *tight, "--out", "lab") == 0
+    assert "basis: 15 vectors of 6,138 weights in bfloat16, 0.2 MB on disk in" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -57,6 +66,14 @@ def test_the_spectrum_as_a_command(run, capsys, tmp_path, checkpoint):
         (["study", "stability", "--sizes", "a,b"], "sizes: got 'a,b'; give whole numbers"),
         (["study", "stability", "--sizes", "9999"], "sizes: got 9999, but data has only 248 images"),
         (["study", "bulk-walk", "--parameters", "nothing*"], "parameters: no trainable parameter matches"),
+        (["study", "stability", "--lanczos-steps", "9"], "lanczos_steps: stability has no such option"),
+        (["study", "stability", "--hessian-samples", "9"], "hessian_samples: stability has no such option"),
+        (["study", "linearization", "--steps", "9"], "steps: linearization has no such option"),
+        (["study", "bulk-walk", "--lanczos-steps", "0"], "lanczos_steps: got 0"),
+        (["study", "effective-rank", "--basis", "tape"], "basis: got 'tape'; give auto, device, host or disk"),
+        (["study", "bulk-walk", "--basis-memory", "0.0001"], "basis_memory: got 0.1 MB, and 9 spikes need 0.3 MB"),
+        (["spectrum", "--no-density", "--probes", "5"], "probes: --no-density has no use for it"),
+        (["spectrum", "--no-density", "--density-steps", "5"], "density_steps: --no-density has no use for it"),
         (["spectrum", "--operator", "fisher"], "operator: got 'fisher'"),
         (["spectrum", "--basis", "tape"], "basis: got 'tape'; give auto, device, host or disk"),
         (["spectrum", "--precision", "int8"], "precision: got 'int8'; give auto, full or bfloat16"),

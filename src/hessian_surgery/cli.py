@@ -20,7 +20,7 @@ from hessian_surgery.console.inputs import (
     open_inputs,
     whole_numbers,
 )
-from hessian_surgery.console.laboratory import find_study, run_study, write_study
+from hessian_surgery.console.laboratory import find_study, run_study, study_options, write_study
 from hessian_surgery.console.progress import TerminalObserver
 from hessian_surgery.console.tables import describe_choices, print_cost, print_diagnosis, print_findings
 from hessian_surgery.data.sources import SPECS, open_data
@@ -253,12 +253,8 @@ def spectrum(
 ) -> None:
     """Leading eigenvalues with residuals, and the spectral density, of a classifier's loss curvature."""
     given = locals() | {"sensitivity_data": None, "heldout_data": None}
-    names = ("operator", "lanczos_steps", "tolerance", "density_steps", "probes", "hessian_samples", "micro_batch")
-    options = {
-        name: given[name]
-        for name in (*names, "basis", "precision", "basis_memory", "loss", "parameters", "seed", "spikes")
-    }
-    result = _study("spectrum", _open(given), options if density else options | {"density": False}, out, as_json)
+    options = study_options(given, "operator", "density", "density_steps", "probes")
+    result = _study("spectrum", _open(given), options, out, as_json)
     if vectors:
         result.save_vectors(out / "vectors.safetensors")
 
@@ -284,6 +280,9 @@ def study(
     tolerance: Tolerance = None,
     hessian_samples: HessianSamples = None,
     micro_batch: MicroBatch = None,
+    basis: Basis = None,
+    precision: Precision = None,
+    basis_memory: BasisMemory = None,
     loss: Loss = None,
     parameters: Parameters = None,
     epsilon: Epsilon = None,
@@ -292,11 +291,9 @@ def study(
     sizes: Annotated[str | None, typer.Option(help="Batch sizes of stability, such as 64,128,256.")] = None,
 ) -> None:
     """Run one of the paper's experiments on a classifier; its weights are left as they were."""
-    given = locals()
+    given = locals() | {"sizes": sizes and whole_numbers("sizes", sizes)}
     find_study(name)
-    names = ("spikes", "lanczos_steps", "tolerance", "hessian_samples", "micro_batch", "loss", "parameters", "epsilon")
-    options = {key: given[key] for key in (*names, "steps", "length", "seed")}
-    _study(name, _open(given), options | {"sizes": sizes and whole_numbers("sizes", sizes)}, out, as_json)
+    _study(name, _open(given), study_options(given, "epsilon", "steps", "length", "sizes"), out, as_json)
 
 
 @app.command()

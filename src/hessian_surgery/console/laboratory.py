@@ -61,11 +61,20 @@ def find_study(name: str) -> Study:
     return STUDIES[name]
 
 
+def study_options(given: dict[str, Any], *own: str) -> dict[str, Any]:
+    """Of a command's options those that were given for seeking spikes, and the study's `own`."""
+    options = {key: given[key] for key in (*SEEKING, *own) if given[key] is not None}
+    pointless = next((key for key in ("density_steps", "probes") if key in options), None)
+    if pointless is not None and not given["density"]:
+        option = f"--{pointless.replace('_', '-')}"
+        raise InputError(f"{pointless}: --no-density has no use for it; leave out {option} or --no-density")
+    return options
+
+
 def run_study(name: str, opened: Opened, options: dict[str, Any], console: Console) -> Any:
-    """Run a study with the options that were given; one that it does not take is refused."""
+    """Run a study with options as `study_options` gives them; one that it does not take is refused."""
     study = find_study(name)
-    given = {key: value for key, value in options.items() if value is not None}
-    takes = signature(study.function).parameters
+    given, takes = dict(options), signature(study.function).parameters
     foreign = next((key for key in given if key in study.without or key not in SEEKING.keys() | takes.keys()), None)
     if foreign is not None:
         raise InputError(f"{foreign}: {name} has no such option; leave out --{foreign.replace('_', '-')}")

@@ -1,6 +1,6 @@
 """From options to objects: configuration, device, model, data."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +75,18 @@ def open_inputs(options: InputOptions, seed: int) -> Opened:
     return Opened(module.to(device), parts, checkpoint, given, _remarks(options, checkpoint))
 
 
-def choose_config(preset: str, seed: int, **options: Any) -> SurgeryConfig:
-    """The preset's configuration with the options that were given."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if "exponent" in given and given["exponent"] != "auto":
-        given["exponent"] = _number("exponent", given["exponent"])
-    return replace(_preset(preset, given.get("control")), seed=seed, **given)
+def open_given(given: dict[str, Any]) -> Opened:
+    """`open_inputs` with a command's options."""
+    return open_inputs(InputOptions(**{field.name: given[field.name] for field in fields(InputOptions)}), given["seed"])
+
+
+def choose_config(given: dict[str, Any]) -> SurgeryConfig:
+    """The preset's configuration with those of a command's options that were given."""
+    names = [field.name for field in fields(SurgeryConfig)]
+    chosen = {name: given[name] for name in names if given.get(name) is not None}
+    if "exponent" in chosen and chosen["exponent"] != "auto":
+        chosen["exponent"] = _number("exponent", chosen["exponent"])
+    return replace(_preset(given["preset"], chosen.get("control")), **chosen)
 
 
 def choose_device(name: str | None) -> torch.device:

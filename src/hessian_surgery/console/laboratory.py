@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from hessian_surgery.console.inputs import Opened
+from hessian_surgery.console.output import notes, print_json, print_notes
 from hessian_surgery.curvature.lanczos import Progress as Report
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import write_json
@@ -69,6 +70,19 @@ def study_options(given: dict[str, Any], *own: str) -> dict[str, Any]:
         option = f"--{pointless.replace('_', '-')}"
         raise InputError(f"{pointless}: --no-density has no use for it; leave out {option} or --no-density")
     return options
+
+
+def conduct(name: str, opened: Opened, options: dict[str, Any], folder: Path, as_json: bool) -> Any:
+    """Run a study, write its files and say what it found; returns its result."""
+    print_notes(opened.remarks)
+    result = run_study(name, opened, options, notes())
+    content = write_study(name, result, opened, options["seed"], folder)
+    if as_json:
+        print_json(content)
+    else:
+        print(find_study(name).module.describe(result))
+    notes().print(f"{name}.json and {name}.svg: {folder}", highlight=False)
+    return result
 
 
 def run_study(name: str, opened: Opened, options: dict[str, Any], console: Console) -> Any:

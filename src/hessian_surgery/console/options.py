@@ -1,0 +1,49 @@
+"""The options that several commands share: their types and what their help says."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hessian_surgery.data.sources import SPECS
+
+Model = Annotated[str, typer.Option(help="resnet18, resnet34, resnet50, smallnet, or package.module:factory.")]
+CheckpointFile = Annotated[Path | None, typer.Option("--checkpoint", help="Weights: .safetensors, .pt or .pth.")]
+DataSource = Annotated[str | None, typer.Option("--data", help=f"{SPECS}.")]
+HessianData = Annotated[str | None, typer.Option(help="Training images for the Hessian, instead of --data's.")]
+SensitivityData = Annotated[
+    str | None, typer.Option(help="Images to decide on, instead of half of --data's test part.")
+]
+HeldoutData = Annotated[str | None, typer.Option(help="Images to report on, instead of half of --data's test part.")]
+Preset = Annotated[
+    str, typer.Option(help="default, paper, paper:cifar100, paper:isic, paper:isic/focal, paper:isic/class-balanced.")
+]
+Out = Annotated[Path, typer.Option(help="Run folder to write; it must not hold another run.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out, if there is one.")]
+Seed = Annotated[int, typer.Option(help="Fixes every random draw.", min=0)]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default cuda where there is one.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")]
+ImageSize = Annotated[int | None, typer.Option(help="Resize images to this side in pixels.", min=1)]
+Mean = Annotated[str | None, typer.Option(help="Channel means, such as 0.49,0.48,0.45; else the checkpoint's.")]
+Std = Annotated[str | None, typer.Option(help="Channel standard deviations; else the checkpoint's.")]
+Iterations = Annotated[int | None, typer.Option(help="T, rounds of the loop, in each phase.")]
+Phases = Annotated[int | None, typer.Option(help="Sequential deflated surgery: each phase takes the next K spikes.")]
+Basis = Annotated[str | None, typer.Option(help="Where the Lanczos basis is: auto, device, host or disk (TMPDIR).")]
+Precision = Annotated[str | None, typer.Option(help="How it is kept: auto, full or bfloat16.")]
+BasisMemory = Annotated[float | None, typer.Option(help="GB that it may take; fewer vectors are kept, more restarts.")]
+Loss = Annotated[str | None, typer.Option(help="cross-entropy, focal or class-balanced.")]
+Tolerance = Annotated[float | None, typer.Option(help="Relative residual at which a spike has converged.")]
+Epsilon = Annotated[float | None, typer.Option(help="Amplitude of the probe.")]
+Folder = Annotated[Path, typer.Option("--out", help="Folder for the JSON and the figure.")]
+Spikes = Annotated[int | None, typer.Option(help="K; by default one fewer than the classes.")]
+LanczosSteps = Annotated[int | None, typer.Option(help="m, exactly; by default until the spikes converge.")]
+HessianSamples = Annotated[int | None, typer.Option(help="n, images in the Hessian batch.")]
+MicroBatch = Annotated[int | None, typer.Option(help="Stream the Hessian batch in parts of this size: less memory.")]
+BatchSize = Annotated[int | None, typer.Option(help="Images per forward pass.")]
+Parameters = Annotated[str | None, typer.Option(help="Glob over the weights that may move, such as 'layer4.*'.")]
+Amplitude = Annotated[float | None, typer.Option(help="First step's length; by default from the curvature.")]
+Control = Annotated[str | None, typer.Option(help="Amplitude control: adam or gamma.")]
+Bound = Annotated[str | None, typer.Option(help="ball, or box (per spike, for eigenvalues far apart).")]
+Exponent = Annotated[str | None, typer.Option(help="p of the class-error weights, or auto for the p-rule.")]
+Target = Annotated[str | None, typer.Option(help="sigma, or worst (the worst class).")]

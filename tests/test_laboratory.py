@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from PIL import Image
 
 from hessian_surgery.console.laboratory import STUDIES
 
@@ -56,6 +57,28 @@ def test_every_study_keeps_its_basis_as_asked_for(run, capsys, checkpoint, name)
     quick += ["--steps", "1"] if name == "bulk-walk" else []
     assert run("study", name, *inputs(checkpoint), *quick, *tight, "--out", "lab") == 0
     assert "basis: 15 vectors of 6,138 weights in bfloat16, 0.2 MB on disk in" in capsys.readouterr().err
+
+
+def test_no_study_asks_for_images_that_it_does_not_use(run, capsys, checkpoint):
+    model = ["--model", "smallnet", "--checkpoint", checkpoint, "--hessian-data", "digits", "--spikes", "2"]
+    assert run("spectrum", *model, "--no-density", "--out", "lab") == 0
+    assert run("study", "stability", *model, "--sizes", "32", "--out", "lab") == 0
+    capsys.readouterr()
+    assert run("study", "effective-rank", *model, "--out", "lab") == 2
+    assert "data: missing; give --data, or --sensitivity-data" in capsys.readouterr().err
+    assert run("study", "effective-rank", *model, "--sensitivity-data", "digits", "--out", "lab") == 0
+    assert run("diagnose", *model, "--sensitivity-data", "digits") == 0
+
+
+def test_images_that_are_not_normalised_are_told_wherever_they_come_from(run, capsys, tmp_path):
+    for name in ("ant", "bee"):
+        for n in range(2):
+            path = tmp_path / "pictures" / name / f"{n}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (n, n, n)).save(path)
+    options = ["--hessian-data", "imagefolder:pictures", "--no-density", "--out", "lab"]
+    assert run("spectrum", "--model", "test_bad_input:two_classes", *options) == 0
+    assert "note: images are scaled to [0, 1] and not normalised" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

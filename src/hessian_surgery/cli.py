@@ -159,7 +159,7 @@ def diagnose(
     """Say whether a classifier is worth operating on; changes and writes nothing."""
     given = locals()
     config = choose_config(given | {"iterations": 1})
-    opened = open_given(given)
+    opened = open_given(given, ("hessian", "sensitivity"))
     if dry_run:
         show_cost(opened, config, as_json)
         return
@@ -198,7 +198,7 @@ def spectrum(
     """Leading eigenvalues with residuals, and the spectral density, of a classifier's loss curvature."""
     given = locals() | {"sensitivity_data": None, "heldout_data": None}
     options = study_options(given, "operator", "density", "density_steps", "probes")
-    result = conduct("spectrum", open_given(given), options, out, as_json)
+    result = conduct("spectrum", open_given(given, find_study("spectrum").needs), options, out, as_json)
     if vectors:
         result.save_vectors(out / "vectors.safetensors")
 
@@ -236,8 +236,8 @@ def study(
 ) -> None:
     """Run one of the paper's experiments on a classifier; its weights are left as they were."""
     given = locals() | {"sizes": sizes and whole_numbers("sizes", sizes)}
-    find_study(name)
-    conduct(name, open_given(given), study_options(given, "epsilon", "steps", "length", "sizes"), out, as_json)
+    opened = open_given(given, find_study(name).needs)
+    conduct(name, opened, study_options(given, "epsilon", "steps", "length", "sizes"), out, as_json)
 
 
 @app.command()

@@ -58,10 +58,33 @@ def test_separate_parts(folder, tmp_path):
     picture(tmp_path / "other" / "wasp" / "0.png")
     with pytest.raises(hs.InputError, match="different classes, 'wasp' in one and 'ant' in another"):
         open_data(spec, heldout=f"imagefolder:{tmp_path / 'other'}")
-    with pytest.raises(hs.InputError, match="data: missing; give --data, or all of"):
+    with pytest.raises(hs.InputError, match="data: missing; give --data, or --sensitivity-data and --heldout-data"):
         open_data(None, hessian=spec)
-    with pytest.raises(hs.InputError, match="is one set, where train and test parts are needed"):
+    with pytest.raises(hs.InputError, match="is one set, where train and test parts are looked for"):
         open_data(more)
+
+
+def test_parts_that_are_not_needed_may_be_missing(folder):
+    spec, own = f"imagefolder:{folder}", "test_sources:own_set"
+    parts = open_data(None, hessian=spec, needs=("hessian",))
+    assert [len(parts.hessian), len(parts.sensitivity), len(parts.heldout)] == [8, 0, 0]
+    assert parts.heldout.classes == ("ant", "bee")
+    parts = open_data(spec, sensitivity=spec, needs=("hessian", "sensitivity"))
+    assert [len(parts.hessian), len(parts.sensitivity)] == [8, 16]
+    halves = open_data(spec)
+    assert open_data(spec, needs=("hessian",)).sensitivity.index.tolist() == halves.sensitivity.index.tolist()
+    with pytest.raises(hs.InputError, match="decided on and reported on"):
+        open_data(spec, heldout=spec, needs=("hessian", "sensitivity"))
+    with pytest.raises(hs.InputError, match=r"give --data, or --sensitivity-data$"):
+        open_data(None, hessian=spec, needs=("hessian", "sensitivity"))
+    with pytest.raises(hs.InputError, match=r"give --data, or --hessian-data$"):
+        open_data(None, sensitivity=spec, needs=("hessian",))
+    with pytest.raises(hs.InputError, match=r"is one set, where .* are looked for; give --hessian-data$"):
+        open_data(own, needs=("hessian",))
+    (folder / "val").rename(folder / "exam")
+    assert len(open_data(spec, needs=("hessian",)).hessian) == 8
+    with pytest.raises(hs.InputError, match=r"has no test part; add one, or give --sensitivity-data$"):
+        open_data(spec, needs=("hessian", "sensitivity"))
 
 
 def test_unreadable_images_are_named(folder):

@@ -1,5 +1,6 @@
 """From options to objects: configuration, device, model, data."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from torch import nn
 
 from hessian_surgery.classifier import Classifier, as_classifier
 from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.sources import IMAGE_KINDS, Parts, open_data
+from hessian_surgery.data.sources import IMAGE_KINDS, PARTS, Parts, open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import LOCK
 from hessian_surgery.models.build import build_model
@@ -54,8 +55,8 @@ class InputOptions:
     std: str | None
 
 
-def open_inputs(options: InputOptions, seed: int) -> Opened:
-    """Read the checkpoint and the data, build the model, load it and place it."""
+def open_inputs(options: InputOptions, seed: int, needs: Sequence[str] = PARTS) -> Opened:
+    """Read the checkpoint and the data, of which parts are needed, build the model, load it and place it."""
     device = choose_device(options.device)
     checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
     parts = open_data(
@@ -65,6 +66,7 @@ def open_inputs(options: InputOptions, seed: int) -> Opened:
         hessian=options.hessian_data,
         sensitivity=options.sensitivity_data,
         heldout=options.heldout_data,
+        needs=needs,
     )
     module = build_model(options.model, _outputs(checkpoint, len(parts.sensitivity.classes)))
     if checkpoint is not None:
@@ -75,9 +77,10 @@ def open_inputs(options: InputOptions, seed: int) -> Opened:
     return Opened(module.to(device), parts, checkpoint, given, _remarks(options, checkpoint))
 
 
-def open_given(given: dict[str, Any]) -> Opened:
+def open_given(given: dict[str, Any], needs: Sequence[str] = PARTS) -> Opened:
     """`open_inputs` with a command's options."""
-    return open_inputs(InputOptions(**{field.name: given[field.name] for field in fields(InputOptions)}), given["seed"])
+    options = InputOptions(**{field.name: given[field.name] for field in fields(InputOptions)})
+    return open_inputs(options, given["seed"], needs)
 
 
 def choose_config(given: dict[str, Any]) -> SurgeryConfig:
@@ -129,7 +132,8 @@ def _remarks(options: InputOptions, checkpoint: Checkpoint | None) -> tuple[str,
     remarks = []
     if checkpoint is None:
         remarks.append(f"note: no --checkpoint: the weights that {options.model} comes with are used")
-    images = any(spec and spec.partition(":")[0] in IMAGE_KINDS for spec in (options.data, options.heldout_data))
+    specs = (options.data, options.hessian_data, options.sensitivity_data, options.heldout_data)
+    images = any(spec and spec.partition(":")[0] in IMAGE_KINDS for spec in specs)
     if images and options.mean is None and not (checkpoint and checkpoint.normalization()):
         remarks.append(
             "note: images are scaled to [0, 1] and not normalised: no --mean and --std, and none in the checkpoint"

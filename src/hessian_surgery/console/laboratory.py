@@ -36,19 +36,21 @@ class Study:
     Attributes:
         function: takes the model, the data, how spikes are sought, and options of its own.
         module: draws and describes the result.
-        measures: whether it measures on other images than the Hessian's.
+        needs: the parts of the data that it uses.
         without: options for seeking spikes that it has no use for.
     """
 
     function: Callable[..., Any]
     module: ModuleType
-    measures: bool = True
+    needs: tuple[str, ...] = ("hessian", "sensitivity")
     without: tuple[str, ...] = ()
 
 
 STUDIES = {
-    "spectrum": Study(spectrum.spectrum_study, spectrum, measures=False),
-    "stability": Study(stability.stability, stability, measures=False, without=("hessian_samples", "lanczos_steps")),
+    "spectrum": Study(spectrum.spectrum_study, spectrum, needs=("hessian",)),
+    "stability": Study(
+        stability.stability, stability, needs=("hessian",), without=("hessian_samples", "lanczos_steps")
+    ),
     "bulk-walk": Study(bulk_walk.bulk_walk, bulk_walk),
     "linearization": Study(linearization.linearization, linearization),
     "effective-rank": Study(effective_rank.effective_rank_study, effective_rank),
@@ -96,7 +98,7 @@ def run_study(name: str, opened: Opened, options: dict[str, Any], console: Conso
         given["loss"] = make_loss(given["loss"], opened.parts.hessian.counts)
     sought = {SEEKING[key]: given.pop(key) for key in SEEKING.keys() & given.keys()}
     seeking = replace(takes["seeking"].default, **sought)
-    images = (opened.parts.hessian, opened.parts.sensitivity) if study.measures else (opened.parts.hessian,)
+    images = [getattr(opened.parts, part) for part in study.needs]
     with _bar(console, name) as progress, _remarks(console):
         return study.function(opened.model, *images, seeking, progress=progress, **given)
 

@@ -1,7 +1,10 @@
 """Data from what the command line says: `digits`, `parquet:DIR`, `imagefolder:DIR`, `package.module:factory`, …"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import torch
 
 from hessian_surgery.data.cifar import read_cifar
 from hessian_surgery.data.digits import digits
@@ -17,11 +20,12 @@ from hessian_surgery.importing import call_object
 SPECS = "digits, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
 IMAGE_KINDS = ("parquet", "imagefolder", "cifar10", "cifar100", "isic")
 TEST_NAMES = ("test", "validation", "val", "valid")
+PARTS = ("hessian", "sensitivity", "heldout")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The three parts of an operation's data.
+    """The three parts of an operation's data; one that is neither needed nor given is empty.
 
     Attributes:
         hessian: what Hessian batches are drawn from: training images.
@@ -58,6 +62,7 @@ def open_data(
     hessian: str | None = None,
     sensitivity: str | None = None,
     heldout: str | None = None,
+    needs: Sequence[str] = PARTS,
 ) -> Parts:
     """The three parts of the data.
 
@@ -68,13 +73,17 @@ def open_data(
         hessian: overrides that part: the train part of this spec, or all of it where it is one set.
         sensitivity: likewise, with the test part; the held-out part is then the whole test part of `spec`.
         heldout: likewise; the sensitivity part is then the whole test part of `spec`.
+        needs: the parts that must not be missing; the Hessian's always is among them.
+
+    Raises:
+        InputError: a part that is needed is missing, or two parts do not go together.
     """
 
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
         return open_source(part_spec, seed, preprocessing).part(split, option) if part_spec else None
 
     deciding, reporting = sensitivity or spec, heldout or spec
-    if (sensitivity or heldout) and deciding == reporting:
+    if (heldout or (sensitivity and "heldout" in needs)) and deciding == reporting:
         raise InputError(
             f"heldout-data: {reporting} would be decided on and reported on; give --data alone to halve it"
         )
@@ -86,18 +95,22 @@ def open_data(
             decide, report = stratified_split(whole.test, (0.5, 0.5), seed)
         decide = whole.test if decide is None else decide
         report = whole.test if report is None else report
-    if train is None or decide is None or report is None:
-        raise InputError(_lacking(spec, whole))
-    return Parts(*_same_classes(train, decide, report))
+    found = dict(zip(PARTS, (train, decide, report), strict=True))
+    missing = [part for part in needs if found[part] is None]
+    if train is None or missing:
+        raise InputError(_lacking(spec, whole, missing))
+    nothing = train.subset(torch.empty(0, dtype=torch.int64))
+    return Parts(*_same_classes(*(nothing if part is None else part for part in found.values())))
 
 
-def _lacking(spec: str | None, source: Source) -> str:
+def _lacking(spec: str | None, source: Source, missing: list[str]) -> str:
+    options = " and ".join(f"--{part}-data" for part in missing)
     if spec is None:
-        return "data: missing; give --data, or all of --hessian-data, --sensitivity-data and --heldout-data"
+        return f"data: missing; give --data, or {options}"
     if source.single is not None:
-        return f"data: {spec} is one set, where train and test parts are needed"
-    part = "train" if source.train is None else "test"
-    return f"data: {spec} has no {part} part; add one, or give --hessian-data, --sensitivity-data or --heldout-data"
+        return f"data: {spec} is one set, where train and test parts are looked for; give {options}"
+    part = "train" if "hessian" in missing else "test"
+    return f"data: {spec} has no {part} part; add one, or give {options}"
 
 
 def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:

@@ -1,0 +1,1 @@
+"""Training-time rivals of surgery: what a person would do instead."""

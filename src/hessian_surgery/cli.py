@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from hessian_surgery import __version__
 from hessian_surgery.console import options as option
+from hessian_surgery.console.comparing import compare_given
 from hessian_surgery.console.inputs import (
     DEMO_MARK,
     Opened,
@@ -238,6 +239,42 @@ def study(
     given = locals() | {"sizes": sizes and whole_numbers("sizes", sizes)}
     opened = open_given(given, find_study(name).needs)
     conduct(name, opened, study_options(given, "epsilon", "steps", "length", "sizes"), out, as_json)
+
+
+@app.command()
+def compare(
+    model: option.OptionalModel = None,
+    checkpoint: option.CheckpointFile = None,
+    data: option.DataSource = None,
+    hessian_data: option.HessianData = None,
+    sensitivity_data: option.SensitivityData = None,
+    heldout_data: option.HeldoutData = None,
+    logits: Annotated[Path | None, typer.Option(help="Cached logits instead of a model: .safetensors.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Which, such as class-bias,surgery:20,focal+surgery.")] = None,
+    splits: Annotated[int, typer.Option(help="How often the images are halved anew.")] = 5,
+    budgets: Annotated[str | None, typer.Option(help="Accuracy to give up, in pp, such as 0,0.2,0.5,1.")] = None,
+    epochs: Annotated[int, typer.Option(help="Of each training that a method begins or ends with.")] = 15,
+    out: Annotated[Path | None, typer.Option(help="Folder for table, figure, logits, predictions, patch.")] = None,
+    preset: option.Preset = "default",
+    seed: option.Seed = 0,
+    device: option.Device = None,
+    as_json: option.Json = False,
+    image_size: option.ImageSize = None,
+    mean: option.Mean = None,
+    std: option.Std = None,
+    spikes: option.Spikes = None,
+    lanczos_steps: option.LanczosSteps = None,
+    hessian_samples: option.HessianSamples = None,
+    micro_batch: option.MicroBatch = None,
+    basis: option.Basis = None,
+    precision: option.Precision = None,
+    basis_memory: option.BasisMemory = None,
+    loss: option.Loss = None,
+    batch_size: option.BatchSize = None,
+    parameters: option.Parameters = None,
+) -> None:
+    """Put surgery and its rivals on one front, at equal accuracy with error bars, and say which to use."""
+    compare_given(locals())
 
 
 @app.command()

@@ -46,6 +46,11 @@ class ParameterSpace:
         """The device of flat vectors: the first parameter's."""
         return self.parameters[0].device
 
+    def of(self, module: nn.Module) -> "ParameterSpace":
+        """The weights of the same names in another module, such as a copy."""
+        parameters = dict(module.named_parameters())
+        return ParameterSpace(self.names, tuple(parameters[name] for name in self.names), self.aliases)
+
     def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
         """One vector (p,) from tensors shaped like the parameters."""
         return torch.cat([tensor.reshape(-1).to(self.device, self.dtype) for tensor in tensors])

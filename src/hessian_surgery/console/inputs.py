@@ -165,7 +165,7 @@ def _preprocessing(checkpoint: Checkpoint | None, options: InputOptions) -> Prep
     if (options.mean is None) != (options.std is None):
         raise InputError("mean: --mean and --std go together; give both, such as --mean 0.5,0.5,0.5 --std 0.2,0.2,0.2")
     if options.mean is not None and options.std is not None:
-        chosen = replace(chosen, mean=_numbers("mean", options.mean), std=_numbers("std", options.std))
+        chosen = replace(chosen, mean=numbers("mean", options.mean), std=numbers("std", options.std))
     return chosen
 
 
@@ -177,7 +177,8 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
         raise InputError(f"{name}: got {text!r}; give whole numbers separated by commas") from error
 
 
-def _numbers(name: str, text: str) -> tuple[float, ...]:
+def numbers(name: str, text: str) -> tuple[float, ...]:
+    """Numbers separated by commas."""
     return tuple(_number(name, part) for part in text.split(","))
 
 

@@ -8,6 +8,7 @@ import typer
 from hessian_surgery.data.sources import SPECS
 
 Model = Annotated[str, typer.Option(help="resnet18, resnet34, resnet50, smallnet, or package.module:factory.")]
+OptionalModel = Annotated[str | None, typer.Option("--model", help="As for operate; not needed for digits.")]
 CheckpointFile = Annotated[Path | None, typer.Option("--checkpoint", help="Weights: .safetensors, .pt or .pth.")]
 DataSource = Annotated[str | None, typer.Option("--data", help=f"{SPECS}.")]
 HessianData = Annotated[str | None, typer.Option(help="Training images for the Hessian, instead of --data's.")]

@@ -80,6 +80,15 @@ class LabelledSet:
         return torch.arange(len(self)).split(size)
 
 
+def together(first: LabelledSet, second: LabelledSet) -> LabelledSet:
+    """Two sets of the same classes as one, which is read at once."""
+    if first.classes != second.classes:
+        raise InputError(f"data: one set has the classes {first.classes[:3]}…, the other {second.classes[:3]}…")
+    held = batches.join([first.inputs(), second.inputs()])
+    labels = torch.cat([first.labels, second.labels])
+    return LabelledSet(lambda chosen: batches.take(held, chosen), labels, first.classes, torch.arange(len(labels)))
+
+
 Data: TypeAlias = LabelledSet | tuple[Inputs, Tensor] | Dataset[Any] | DataLoader[Any]
 
 

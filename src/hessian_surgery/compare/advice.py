@@ -1,0 +1,55 @@
+"""The advice: which method to use on this model, in one sentence, from the intervals."""
+
+from dataclasses import dataclass
+
+from hessian_surgery.compare.fronts import Fronts, difference
+from hessian_surgery.evidence import Difference
+
+# Controls, which are not recommended.
+CONTROLS = ("nothing", "temperature", "class-bias", "random")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to use.
+
+    Attributes:
+        method: the entry, or `nothing`.
+        sentence: why, with figures.
+    """
+
+    method: str
+    sentence: str
+
+
+def advise(fronts: Fronts) -> Advice:
+    """One sentence from the intervals at the headline budget.
+
+    The levels of the intervals are corrected for the number of methods that are held against class bias: the best of
+    ten is ahead of it by luck alone more often than not.
+    """
+    bias = fronts.row("class-bias", fronts.headline)
+    if not bias.splits:
+        return Advice("nothing", f"No advice: class bias failed on every split ({next(iter(bias.reasons.values()))}).")
+    contenders = [name for name in fronts.gains if name.partition(":")[0] not in CONTROLS]
+    level = 0.05 / max(1, len(contenders))
+    spread = {name: difference(fronts.gains[name].sigma, level) for name in contenders}
+    right = {name: difference(fronts.gains[name].accuracy, level) for name in contenders}
+    leaders = [name for name in contenders if spread[name].interval[1] < 0]
+    if leaders:
+        best = min(leaders, key=lambda name: spread[name].difference)
+        return Advice(best, f"{best}: σ {_below(spread[best])} class bias at the same accuracy.")
+    gainers = [name for name in contenders if right[name].interval[0] > 0 and spread[name].interval[0] <= 0]
+    if gainers:
+        best = max(gainers, key=lambda name: right[name].difference)
+        return Advice(best, f"{best}: accuracy {right[best]} against class bias, and as even (σ {spread[best]}).")
+    if fronts.bias_effect.interval[1] >= 0:
+        return Advice("nothing", f"Nothing lowers σ beyond noise (class bias: {fronts.bias_effect}): keep the model.")
+    closest = min(contenders, key=lambda name: spread[name].difference, default=None)
+    rest = f" (the closest, {closest}: σ {spread[closest]})" if closest else ""
+    return Advice("class-bias", f"Class bias is enough here: the difference to others is within noise{rest}.")
+
+
+def _below(found: Difference) -> str:
+    low, high = found.interval
+    return f"{-100 * found.difference:.1f} [{-100 * high:.1f}, {-100 * low:.1f}] pp below"

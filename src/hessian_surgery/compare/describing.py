@@ -1,0 +1,49 @@
+"""Fronts in words: the rows of a table, and Markdown."""
+
+from hessian_surgery.compare.advice import advise
+from hessian_surgery.compare.fronts import Fronts, Row
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row of the table, in percentage points; figures or the reason why there are none."""
+    budget = "–" if row.budget is None else f"{100 * row.budget:.1f}"
+    if not row.splits:
+        return (row.name, budget, "", "", "", "", f"failed: {next(iter(row.reasons.values()), 'not run')}")
+    paired = row.paired.get("class-bias")
+    low, high = paired.interval if paired else (0.0, 0.0)
+    against = f"{100 * paired.difference:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]" if paired else ""
+    failed = f" ({len(row.reasons)} splits failed)" if row.reasons else ""
+    return (
+        row.name,
+        budget,
+        f"{100 * row.delta_accuracy:+.2f}",
+        f"{100 * row.sigma:.2f} ± {100 * row.sigma_se:.2f}",
+        f"{100 * row.worst:.1f}",
+        f"{100 * row.balanced_accuracy:.1f}",
+        against + failed,
+    )
+
+
+def to_markdown(fronts: Fronts) -> str:
+    """The table, the advice and how much of each direction is a class bias, as Markdown."""
+    base = fronts.base
+    lines = [
+        f"{len(fronts.classes)} classes, {fronts.images:,} images halved {fronts.splits} times; held-out halves, means "
+        f"over splits, ± standard error by a bootstrap over images. As it is: accuracy {100 * base['accuracy']:.2f} %, "
+        f"balanced {100 * base['balanced_accuracy']:.2f} %, σ {100 * base['sigma']:.2f} pp, worst class "
+        f"{100 * base['worst']:.1f} %.",
+        "",
+        "| method | gives up (pp) | Δ accuracy (pp) | σ (pp) | worst class (%) | balanced (%) "
+        "| σ against class bias at the same accuracy | seconds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += ["| " + " | ".join((*map(_escape, cells(row)), f"{row.seconds:.1f}")) + " |" for row in fronts.rows]
+    lines += ["", f"**{advise(fronts).sentence}**"]
+    for name, shares in fronts.bias_shares.items():
+        listed = ", ".join(f"{share:.2f}" for share in shares[:20]) + (", …" if len(shares) > 20 else "")
+        lines += ["", f"Share of each direction's logit change that a class bias explains ({_escape(name)}): {listed}."]
+    return "\n".join(lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

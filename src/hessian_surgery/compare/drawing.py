@@ -1,0 +1,42 @@
+"""Fronts as a figure: σ and the worst class against the change of accuracy, one line per method."""
+
+from typing import TYPE_CHECKING
+
+from hessian_surgery.compare.fronts import Fronts, Row
+from hessian_surgery.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+MARKS = "osD^vP*X"
+# What changes no answer, or nothing that could be seen: its point is the model's own.
+HIDDEN = ("nothing", "temperature")
+
+
+def draw(fronts: Fronts) -> "Figure":
+    """σ (left) and the worst class (right) on held-out images; bars are standard errors."""
+    figure, axes = new_figure(1, 2, size=(11.0, 5.2))
+    names = [n for n in dict.fromkeys(row.name for row in fronts.rows if row.splits) if n not in HIDDEN]
+    for panel, what in zip(axes, ("sigma", "worst"), strict=True):
+        for i, name in enumerate(names):
+            rows = sorted((r for r in fronts.rows if r.name == name and r.splits), key=lambda r: -r.delta_accuracy)
+            _line(panel, rows, what, COLOURS[i % len(COLOURS)], MARKS[i // len(COLOURS) % len(MARKS)])
+        panel.plot(0, 100 * fronts.base[what], marker="+", markersize=14, color=GREY, label="the model as it is")
+        panel.axvline(0, color=GREY, linewidth=0.8)
+        panel.set_xlabel("change of accuracy (pp)")
+    axes[0].set_ylabel("σ of class accuracies (pp)")
+    axes[1].set_ylabel("worst class (%)")
+    axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    images = f"{fronts.splits} splits of {fronts.images:,} images"
+    figure.suptitle(f"{len(fronts.classes)} classes, {images}, held-out halves")
+    return figure
+
+
+def _line(panel: "Axes", rows: list[Row], what: str, colour: str, mark: str) -> None:
+    change, value = [100 * row.delta_accuracy for row in rows], [100 * getattr(row, what) for row in rows]
+    error = [100 * row.sigma_se for row in rows] if what == "sigma" else None
+    panel.errorbar(
+        change, value, yerr=error, marker=mark, color=colour, linewidth=1.4, markersize=5, label=rows[0].name
+    )

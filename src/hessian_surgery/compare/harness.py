@@ -1,0 +1,111 @@
+"""compare: methods × repeated stratified splits × accuracy budgets, on one front."""
+
+import copy
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from hessian_surgery.classifier import Classifier, as_classifier
+from hessian_surgery.compare.entries import FAMILIES, LOOP, Entry, require_logits_only
+from hessian_surgery.compare.fronts import Fronts, weigh
+from hessian_surgery.compare.preparing import Patient, examine
+from hessian_surgery.compare.protocol import Half, Protocol
+from hessian_surgery.compare.running import Outcome, run_loop_entry, run_swept, run_trained, run_trunk, train
+from hessian_surgery.data.labelled import Data, as_labelled
+from hessian_surgery.rivals.posthoc import FROM_LOGITS
+from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.loop import Observer
+from hessian_surgery.surgery.prepare import every_class
+
+
+def compare(
+    model: nn.Module | Classifier,
+    *,
+    data: Data,
+    training_data: Data,
+    protocol: Protocol | None = None,
+    config: SurgeryConfig | None = None,
+    folder: str | Path | None = None,
+    observer: Observer | None = None,
+) -> Fronts:
+    """Put methods on one front; the model is left as it was.
+
+    Args:
+        model: the trained classifier.
+        data: labelled images that it was not trained on: each split fits on one half and reports on the other.
+        training_data: where Hessian batches, class gradients and fine-tunes take their images.
+        protocol: what is compared and how; all post-hoc methods on five splits by default.
+        config: how spikes are sought, and what `loop` does.
+        folder: keeps the state of trainings, so that a killed run goes on with them.
+        observer: told about progress.
+    """
+    protocol, config, observer = protocol or Protocol(), config or SurgeryConfig(), observer or Observer()
+    classifier = as_classifier(model)
+    images = every_class(as_labelled(data), "data").resident(classifier.device)
+    patient = Patient(classifier, images, as_labelled(training_data), config)
+    halves, entries = protocol.halves(images), protocol.entries
+    place = Path(folder) if folder else None
+    outcomes: list[Outcome] = []
+    base: Subject | None = None
+    for trunk in dict.fromkeys(entry.trunk for entry in entries):
+        members = [entry for entry in entries if entry.trunk == trunk]
+        started = time.perf_counter()
+        present = _after_training(patient, trunk, protocol, place, observer)
+        trained = time.perf_counter() - started
+        subject = examine(present, [name for entry in members for name in entry.methods], observer)
+        base = base or subject
+        for entry in members:
+            observer.remark(f"running {entry.name}")
+            outcomes += _run(entry, present, subject, base, halves, protocol, place, observer, trained)
+    assert base is not None  # `nothing` has no training before it and comes first
+    return weigh(base, outcomes, halves, protocol)
+
+
+def compare_logits(subject: Subject, protocol: Protocol | None = None) -> Fronts:
+    """Put the methods that need nothing but logits on one front."""
+    protocol = protocol or Protocol(methods=FROM_LOGITS)
+    require_logits_only(protocol.entries)
+    halves = protocol.halves(as_labelled((subject.logits, subject.labels), subject.classes))
+    outcomes: list[Outcome] = []
+    for entry in protocol.entries:
+        fitted = run_swept(entry, subject, subject, halves, protocol, 0.0) if entry.methods else None
+        outcomes += fitted or run_trunk(entry, subject, halves, 0.0)
+    return weigh(subject, outcomes, halves, protocol)
+
+
+def _run(
+    entry: Entry,
+    patient: Patient,
+    subject: Subject,
+    base: Subject,
+    halves: list[Half],
+    protocol: Protocol,
+    folder: Path | None,
+    observer: Observer,
+    trained: float,
+) -> list[Outcome]:
+    """One entry on every split."""
+    families = {FAMILIES.get(name.partition(":")[0]) for name in entry.methods}
+    prepared = trained + sum(seconds for name, seconds in subject.prepared.items() if name in families)
+    if entry.last:
+        return run_trained(entry, patient, subject, base, halves, protocol, folder, observer, prepared)
+    if not entry.methods:
+        return run_trunk(entry, subject, halves, prepared)
+    if entry.methods == (LOOP,):
+        return run_loop_entry(entry, patient, halves, observer, prepared)
+    return run_swept(entry, subject, base, halves, protocol, prepared)
+
+
+def _after_training(
+    patient: Patient, trunk: str, protocol: Protocol, folder: Path | None, observer: Observer
+) -> Patient:
+    """The patient, or a copy of it that has been trained on."""
+    if not trunk:
+        return patient
+    classifier = replace(patient.classifier, module=copy.deepcopy(patient.classifier.module))
+    trained = replace(patient, classifier=classifier)
+    train(trained, trunk, trunk, protocol, folder, observer)
+    return trained

@@ -1,0 +1,68 @@
+"""Protocol: which methods are compared, on how many splits, at which prices; the splits themselves."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.compare.entries import DEFAULT, Entry, parse_entry
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.splits import stratified_split
+from hessian_surgery.errors import InputError
+
+BUDGETS = (0.0, 0.002, 0.005, 0.01)
+# The budget that the advice is about, and that a chain which ends in a training operates with.
+HEADLINE = 0.002
+
+
+@dataclass(frozen=True)
+class Half:
+    """One split: positions of the images that methods may see, and of those that they are judged on."""
+
+    chosen: Tensor
+    held: Tensor
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How methods are compared.
+
+    Attributes:
+        methods: names of entries; `parse_entry` says what there is.
+        splits: how often the images are halved anew, stratified.
+        budgets: accuracy that may be given up on the sensitivity half, as fractions.
+        epochs: of each training.
+        seed: of the first split; the others follow.
+    """
+
+    methods: tuple[str, ...] = DEFAULT
+    splits: int = 5
+    budgets: tuple[float, ...] = BUDGETS
+    epochs: int = 15
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("splits", "epochs"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: got {getattr(self, name)}; at least 1 is needed")
+        if not self.budgets or min(self.budgets) < 0 or max(self.budgets) >= 1:
+            raise InputError(f"budgets: got {self.budgets}; give shares of accuracy from 0 to below 1")
+        if self.seed < 0:
+            raise InputError(f"seed: got {self.seed}; it must be 0 or more")
+        _ = self.entries
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries; `nothing` and class bias, which all are compared with, come first."""
+        return tuple(parse_entry(name) for name in dict.fromkeys(("nothing", "class-bias", *self.methods)))
+
+    @property
+    def headline(self) -> float:
+        """The budget nearest to `HEADLINE`."""
+        return min(self.budgets, key=lambda budget: abs(budget - HEADLINE))
+
+    def halves(self, images: LabelledSet) -> list[Half]:
+        """The splits, the same for every method."""
+        numbered = replace(images, index=torch.arange(len(images)))
+        parts = [stratified_split(numbered, (0.5, 0.5), self.seed + i) for i in range(self.splits)]
+        return [Half(*(part.index for part in pair)) for pair in parts]

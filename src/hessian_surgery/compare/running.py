@@ -1,0 +1,193 @@
+"""Running one entry of a comparison on every split."""
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.compare.entries import Entry, posthoc
+from hessian_surgery.compare.preparing import Patient
+from hessian_surgery.compare.protocol import Half, Protocol
+from hessian_surgery.errors import InputError
+from hessian_surgery.evaluation import compute_logits
+from hessian_surgery.objective import choose, rates, require_classes
+from hessian_surgery.rivals.edits import Edit, Start, apply_edit
+from hessian_surgery.rivals.finetune import FINETUNES, finetune
+from hessian_surgery.rivals.posthoc import Candidate
+from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.surgery.loop import Observer, run_loop
+from hessian_surgery.surgery.prepare import prepare
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an entry answers at one budget.
+
+    Attributes:
+        name: of the entry.
+        budget: accuracy that it might give up on the sensitivity half, as a fraction; None where it has one point.
+        predicted: the answer to each image (S, N), of each split; −1 in a split in which it failed or was not run.
+        reasons: why it failed, by split.
+        seconds: preparing once and fitting on one split, on average.
+        edits: what it does to the model, as fitted on the first split; empty where that is no edit.
+    """
+
+    name: str
+    budget: float | None
+    predicted: Tensor
+    reasons: dict[int, str]
+    seconds: float
+    edits: tuple[Edit, ...] = ()
+
+
+def run_swept(
+    entry: Entry, subject: Subject, base: Subject, halves: list[Half], protocol: Protocol, prepared: float
+) -> list[Outcome]:
+    """A chain of post-hoc methods, fitted on each split's sensitivity half at each budget.
+
+    Args:
+        entry: its methods.
+        subject: the model that they are applied to.
+        base: the model that accuracy counts from.
+        halves: the splits.
+        protocol: the budgets.
+        prepared: seconds spent before.
+    """
+    predicted = {budget: torch.full((len(halves), len(base.labels)), -1) for budget in protocol.budgets}
+    reasons: dict[float, dict[int, str]] = {budget: {} for budget in protocol.budgets}
+    edits: dict[float, tuple[Edit, ...]] = {}
+    started = time.perf_counter()
+    for i, half in enumerate(halves):
+        for budget, done in carry_out(entry, subject, base, half, protocol.budgets).items():
+            if isinstance(done, Start):
+                predicted[budget][i] = done.logits.argmax(dim=1).cpu()
+                edits.setdefault(budget, done.edits if i == 0 else ())
+            else:
+                reasons[budget][i] = done
+    seconds = prepared + (time.perf_counter() - started) / len(halves)
+    return [Outcome(entry.name, b, predicted[b], reasons[b], seconds, edits.get(b, ())) for b in protocol.budgets]
+
+
+def carry_out(
+    entry: Entry, subject: Subject, base: Subject, half: Half, budgets: tuple[float, ...]
+) -> dict[float, Start | str]:
+    """A chain's post-hoc methods one after the other, each chosen on the sensitivity half above the floor.
+
+    The floor is the accuracy of the base model there, less the budget; a chain that starts below it, after a
+    training, must not lose more. Budgets that have led to the same place so far share the next fit.
+
+    Returns:
+        Where each budget leads, or why it leads nowhere.
+    """
+    labels, classes = base.labels[half.chosen], len(base.classes)
+    try:
+        for part, where in ((half.chosen, "sensitivity"), (half.held, "held-out")):
+            require_classes(base.labels[part], base.classes, where)
+        accuracies = [rates(s.logits[half.chosen], labels, classes).accuracy for s in (base, subject)]
+    except InputError as reason:
+        return dict.fromkeys(budgets, str(reason))
+    present: dict[float, Start | str] = dict.fromkeys(budgets, Start.of(subject.logits))
+    for name in entry.methods:
+        fitted: dict[int, list[Candidate]] = {}
+        for budget, start in present.items():
+            if isinstance(start, str):
+                continue
+            try:
+                if id(start) not in fitted:
+                    fitted[id(start)] = posthoc(name)(subject, start, half.chosen)
+                found = fitted[id(start)]
+                present[budget] = found[choose([c.rates for c in found], min(accuracies) - budget)].end
+            except InputError as reason:
+                present[budget] = str(reason)
+    return present
+
+
+def run_loop_entry(
+    entry: Entry, patient: Patient, halves: list[Half], observer: Observer, prepared: float
+) -> list[Outcome]:
+    """The paper's loop (`operate`) on each split's sensitivity half; one point, whose price is its own."""
+
+    def answers(half: Half) -> Tensor:
+        problem, _ = prepare(patient.classifier, patient.training, patient.images.subset(half.chosen), patient.config)
+        before = problem.space.snapshot()
+        try:
+            run_loop(problem, observer)
+            return compute_logits(patient.classifier, patient.images, patient.config.batch_size).argmax(dim=1)
+        finally:
+            problem.space.restore(before)
+
+    return [_one_point(entry, halves, len(patient.images), answers, prepared)]
+
+
+def run_trained(
+    entry: Entry,
+    patient: Patient,
+    subject: Subject,
+    base: Subject,
+    halves: list[Half],
+    protocol: Protocol,
+    folder: Path | None,
+    observer: Observer,
+    prepared: float,
+) -> list[Outcome]:
+    """A chain that ends in a training: operated on the first split, then trained; judged on that split alone.
+
+    The training sees no labelled image of the comparison, but what it starts from has seen the sensitivity half.
+    """
+
+    def answers(half: Half) -> Tensor:
+        module = copy.deepcopy(patient.classifier.module)
+        moved = replace(patient, classifier=replace(patient.classifier, module=module))
+        done = carry_out(entry, subject, base, half, (protocol.headline,))[protocol.headline]
+        if not isinstance(done, Start):
+            raise InputError(done)
+        for edit in done.edits:
+            apply_edit(module, subject.head, edit)
+        train(moved, entry.last, entry.name, protocol, folder, observer)
+        return compute_logits(moved.classifier, moved.images, moved.config.batch_size).argmax(dim=1)
+
+    return [_one_point(entry, halves, len(patient.images), answers, prepared, only_first=True)]
+
+
+def run_trunk(entry: Entry, subject: Subject, halves: list[Half], prepared: float) -> list[Outcome]:
+    """A training alone: the same answers in every split."""
+    answers = subject.logits.argmax(dim=1).cpu()
+    return [_one_point(entry, halves, len(answers), lambda _: answers, prepared)]
+
+
+def train(patient: Patient, name: str, chain: str, protocol: Protocol, folder: Path | None, observer: Observer) -> None:
+    """Fine-tune a patient's model in place, keeping its state under the chain's name."""
+    config = FINETUNES[name]
+    share = protocol.epochs / config.epochs
+    config = replace(config, epochs=protocol.epochs, head_epochs=round(share * config.head_epochs), seed=protocol.seed)
+    finetune(
+        patient.classifier,
+        patient.training,
+        config,
+        folder=folder / f"training-{chain}" if folder else None,
+        progress=lambda done, total: observer.stage(chain, done, total),
+    )
+
+
+def _one_point(
+    entry: Entry,
+    halves: list[Half],
+    images: int,
+    answers: Callable[[Half], Tensor],
+    prepared: float,
+    only_first: bool = False,
+) -> Outcome:
+    predicted, reasons = torch.full((len(halves), images), -1), dict[int, str]()
+    started = time.perf_counter()
+    used = halves[:1] if only_first else halves
+    for i, half in enumerate(used):
+        try:
+            predicted[i] = answers(half)
+        except InputError as reason:
+            reasons[i] = str(reason)
+    seconds = prepared + (time.perf_counter() - started) / len(used)
+    return Outcome(entry.name, None, predicted, reasons, seconds)

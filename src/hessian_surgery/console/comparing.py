@@ -1,0 +1,185 @@
+"""`compare` as a command: the model and all its images, progress, the table, and the files."""
+
+import copy
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hessian_surgery.compare.advice import Advice, advise
+from hessian_surgery.compare.describing import cells, to_markdown
+from hessian_surgery.compare.drawing import draw
+from hessian_surgery.compare.entries import DEFAULT, parse_entry
+from hessian_surgery.compare.fronts import Fronts
+from hessian_surgery.compare.harness import compare, compare_logits
+from hessian_surgery.compare.protocol import BUDGETS, Protocol
+from hessian_surgery.console.inputs import Opened, choose_config, numbers, open_given
+from hessian_surgery.console.output import notes, print_json, print_notes
+from hessian_surgery.data.labelled import LabelledSet, together
+from hessian_surgery.data.sources import open_data
+from hessian_surgery.errors import InputError
+from hessian_surgery.files import write_json, write_text
+from hessian_surgery.models.small import train_smallnet
+from hessian_surgery.patch import make_patch
+from hessian_surgery.report.figures import save_figure
+from hessian_surgery.rivals.edits import apply_edit
+from hessian_surgery.rivals.posthoc import FROM_LOGITS
+from hessian_surgery.rivals.subject import load_logits
+from hessian_surgery.surgery.loop import Observer
+from hessian_surgery.surgery.operate import environment, stored_state
+from hessian_surgery.tensorfile import save_tensors
+
+
+class ComparisonObserver(Observer):
+    """A bar for the stage that is under way, where stderr is a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            *columns,
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("starting", total=None)
+
+    def __enter__(self) -> "ComparisonObserver":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def remark(self, text: str) -> None:
+        """Name what comes now."""
+        self._progress.update(self._task, description=text, completed=0, total=None)
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, description=name, completed=done, total=total)
+
+
+def compare_given(given: dict[str, Any]) -> None:
+    """Compare what a command's options ask for, write the files and show the table."""
+    started, out = time.perf_counter(), given["out"]
+    if out is not None and (out / "compare.json").exists():
+        raise InputError(f"out: {out} holds a finished comparison; give another folder, or move that one away")
+    protocol = choose_protocol(given, FROM_LOGITS if given["logits"] else DEFAULT)
+    opened = None
+    if given["logits"] is not None:
+        fronts = compare_logits(load_logits(given["logits"]), protocol)
+        named = {"logits": str(given["logits"])}
+    else:
+        opened, images = open_patient(given)
+        print_notes(opened.remarks)
+        config, training = choose_config(given), opened.parts.hessian
+        with ComparisonObserver(notes()) as observer:
+            fronts = compare(
+                opened.model,
+                data=images,
+                training_data=training,
+                protocol=protocol,
+                config=config,
+                folder=out,
+                observer=observer,
+            )
+        named = opened.given
+    content = fronts_dict(fronts, protocol, named, time.perf_counter() - started)
+    if given["as_json"]:
+        print_json(content)
+    else:
+        print_fronts(Console(), fronts)
+    if out is not None:
+        patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
+        write_fronts(out, fronts, content)
+        notes().print(f"{patched}\nfolder: {out}", highlight=False, markup=False, soft_wrap=True)
+
+
+def open_patient(given: dict[str, Any]) -> tuple[Opened, LabelledSet]:
+    """The model and all its labelled images; for digits without a model the demo's net is trained."""
+    if given["model"] is None:
+        if given["data"] != "digits" or given["checkpoint"] is not None:
+            raise InputError("model: missing; give --model and --checkpoint, or --data digits alone for the demo's net")
+        parts = open_data("digits", given["seed"])
+        notes().print(f"training a small net on {len(parts.hessian)} long-tailed, noisy digits", highlight=False)
+        opened = Opened(train_smallnet(parts.hessian, given["seed"]), parts, None, {"data": "digits"})
+    else:
+        opened = open_given(given)
+    return opened, together(opened.parts.sensitivity, opened.parts.heldout)
+
+
+def choose_protocol(given: dict[str, Any], methods: tuple[str, ...]) -> Protocol:
+    """The protocol that a command's options ask for; budgets come in percentage points."""
+    if given["methods"] is not None:
+        methods = tuple(name.strip() for name in given["methods"].split(","))
+    for name in methods:
+        parse_entry(name)
+    asked = given["budgets"]
+    budgets = BUDGETS if asked is None else tuple(points / 100 for points in numbers("budgets", asked))
+    return Protocol(methods, given["splits"], budgets, given["epochs"], given["seed"])
+
+
+def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What `compare --json` prints: fractions, not percent."""
+    return {
+        "schema_version": 1,
+        "classes": list(fronts.classes),
+        "images": fronts.images,
+        "splits": fronts.splits,
+        "seed": protocol.seed,
+        "budgets": list(protocol.budgets),
+        "headline": fronts.headline,
+        "base": fronts.base,
+        "methods": [row.as_dict() for row in fronts.rows],
+        "advice": vars(advise(fronts)),
+        "bias_shares": fronts.bias_shares,
+        "inputs": given,
+        "seconds": seconds,
+        "environment": environment(fronts.subject.logits.device),
+    }
+
+
+def print_fronts(console: Console, fronts: Fronts) -> None:
+    """The table and the advice."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("method", "budget", "Δ acc", "σ", "worst", "σ against class bias"):
+        table.add_column(title, justify="left" if title in ("method", "σ against class bias") else "right")
+    for row in fronts.rows:
+        method, budget, change, sigma, worst, _, against = cells(row)
+        table.add_row(method, budget, change, sigma, worst, escape(against))
+    console.print(table, highlight=False)
+    console.print(f"\n{advise(fronts).sentence}", highlight=False, markup=False, soft_wrap=True)
+
+
+def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any]) -> None:
+    """Write the table, the figure, the logits, every prediction and, last, `compare.json`."""
+    figure = draw(fronts)
+    for suffix in ("svg", "png"):
+        save_figure(figure, folder / f"front.{suffix}")
+    write_text(folder / "compare.md", to_markdown(fronts))
+    fronts.subject.save_logits(folder / "logits.safetensors")
+    save_tensors(folder / "predictions.safetensors", {**fronts.predicted, "labels": fronts.subject.labels})
+    write_json(folder / "compare.json", content)
+
+
+def write_advised(folder: Path, fronts: Fronts, opened: Opened, advice: Advice) -> str:
+    """Write the patch of the advised method, as fitted on the first split; says what was done."""
+    edits = fronts.edits.get(advice.method)
+    if not edits:
+        return f"no patch: {advice.method} is no edit of this checkpoint"
+    source, module = opened.checkpoint, copy.deepcopy(opened.model)
+    dtypes = source.dtypes if source else None
+    for edit in edits:
+        apply_edit(module, fronts.subject.head, edit)
+    file, header = (source.sha256, source.header) if source else ("", "")
+    patch = make_patch(stored_state(opened.model, dtypes), stored_state(module, dtypes), file, header)
+    patch.save(folder / "patch.safetensors")
+    return f"patch.safetensors: {advice.method}, as fitted on the first split"

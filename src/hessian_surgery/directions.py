@@ -1,0 +1,173 @@
+"""Directions in weight space and what they do to each image's logits: spikes, class-mean gradients, random ones."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessian_surgery.classifier import Classifier, deterministic_kernels
+from hessian_surgery.curvature.basis import length
+from hessian_surgery.curvature.krylov import gaussian
+from hessian_surgery.curvature.lanczos import Progress, Spectrum
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.splits import cap_per_class
+from hessian_surgery.evaluation import BATCH_SIZE, compute_logits
+from hessian_surgery.metrics import Array
+from hessian_surgery.objective import TEMPERATURE, logit_unit
+from hessian_surgery.parameters import ParameterSpace
+from hessian_surgery.seeding import generator
+
+# How far a probe moves the logits, in units of their own size: far above rounding, and as far as an operation goes.
+PROBE = 0.05
+# Training images of each class that a class-mean gradient is taken over, at most.
+PER_CLASS = 500
+
+Vector: TypeAlias = Callable[[int], Tensor]
+
+
+@dataclass(frozen=True)
+class Directions:
+    """K directions, each scaled so that a coefficient of 1 moves logits by their own size (`logit_unit`).
+
+    Attributes:
+        name: of the family.
+        space: the weights that they are directions of.
+        vector: i → unit vector (p,) on the weights' device.
+        scales: length (K,) of the step in weight space that a coefficient of 1 means.
+        changes: of each image's logits, per unit coefficient (K, N, C), on the weights' device.
+    """
+
+    name: str
+    space: ParameterSpace
+    vector: Vector
+    scales: Array
+    changes: Tensor
+
+    def __len__(self) -> int:
+        return len(self.scales)
+
+    def step(self, coefficients: Array) -> Tensor:
+        """δθ (p,) = Σ_i c_i s_i v_i."""
+        total = torch.zeros(self.space.dimension, dtype=self.space.dtype, device=self.space.device)
+        for i, (coefficient, scale) in enumerate(zip(coefficients, self.scales, strict=True)):
+            total.add_(self.vector(i), alpha=float(coefficient * scale))
+        return total
+
+    def bias_share(self) -> Array:
+        """The share (K,) of each direction's logit change that one constant per class explains (R²).
+
+        Constants common to all classes change no answer and are taken out first.
+        """
+        centred = self.changes - self.changes.mean(dim=2, keepdim=True)
+        constant = centred.mean(dim=1, keepdim=True)
+        total = centred.square().sum(dim=(1, 2))
+        explained = centred.shape[1] * constant.square().sum(dim=(1, 2))
+        return (explained / total).double().cpu().numpy()
+
+
+def spike_directions(
+    classifier: Classifier, spectrum: Spectrum, data: LabelledSet, logits: Tensor, progress: Progress | None = None
+) -> Directions:
+    """The spikes of a spectrum."""
+    return _probed("spikes", classifier, spectrum.space, spectrum.vector, len(spectrum), data, logits, progress)
+
+
+def class_gradients(
+    classifier: Classifier,
+    space: ParameterSpace,
+    training: LabelledSet,
+    data: LabelledSet,
+    logits: Tensor,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Directions:
+    """For each class, the gradient of its soft accuracy on training images: one backward pass over each class's."""
+    capped, temperature = cap_per_class(training, PER_CLASS, seed), TEMPERATURE * logit_unit(logits)
+    rows = list(_soft_accuracy_gradients(classifier, space, capped, temperature))
+    return _probed("class gradients", classifier, space, rows.__getitem__, len(rows), data, logits, progress)
+
+
+def random_directions(
+    classifier: Classifier,
+    space: ParameterSpace,
+    count: int,
+    data: LabelledSet,
+    logits: Tensor,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Directions:
+    """Gaussian directions, of unit length."""
+
+    def draw(i: int) -> Tensor:
+        vector = gaussian(space, generator(seed, "random-direction", i))
+        return vector / length(vector)
+
+    return _probed("random", classifier, space, draw, count, data, logits, progress)
+
+
+def logit_change(
+    classifier: Classifier,
+    space: ParameterSpace,
+    step: Tensor,
+    data: LabelledSet,
+    batch_size: int = BATCH_SIZE,
+) -> Tensor:
+    """Logits (N, C) of all images with the weights moved by a step (p,); they come back bit for bit."""
+    before = space.snapshot()
+    try:
+        space.perturb(step)
+        return compute_logits(classifier, data, batch_size).to(space.device)
+    finally:
+        space.restore(before)
+
+
+def _soft_accuracy_gradients(
+    classifier: Classifier, space: ParameterSpace, training: LabelledSet, temperature: float
+) -> Iterator[Tensor]:
+    for label in range(len(training.classes)):
+        members = (training.labels == label).nonzero().squeeze(1)
+        if len(members) == 0:
+            continue
+        total = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
+        with classifier.evaluating(), deterministic_kernels(exact=True), torch.enable_grad():
+            for inputs, labels in training.subset(members).batches(BATCH_SIZE // 2, classifier.device):
+                sure = torch.softmax(classifier.logits(inputs) / temperature, dim=1)
+                right = sure.gather(1, labels[:, None]).sum()
+                total += space.flatten(torch.autograd.grad(right, space.parameters, materialize_grads=True))
+        size = length(total)
+        if size > 0:
+            yield total / size
+
+
+def _probed(
+    name: str,
+    classifier: Classifier,
+    space: ParameterSpace,
+    vector: Vector,
+    count: int,
+    data: LabelledSet,
+    logits: Tensor,
+    progress: Progress | None,
+) -> Directions:
+    """Central differences of logits along each direction, at the amplitude that moves them by about `PROBE`."""
+    scales, changes = np.empty(count), torch.empty(count, *logits.shape, device=space.device)
+    amplitude, unit = 1e-2, logit_unit(logits)
+    for i in range(count):
+        direction = vector(i)
+        for _ in range(3):  # the first amplitude is a guess; neighbours are alike
+            up = logit_change(classifier, space, amplitude * direction, data) - logits
+            moved = float(up.square().mean().sqrt()) / unit
+            if moved == 0 or PROBE / 4 < moved < PROBE * 4:
+                break
+            amplitude *= float(np.clip(PROBE / moved, 1e-4, 1e4))
+        down = logit_change(classifier, space, -amplitude * direction, data) - logits
+        slope = (up - down) / (2 * amplitude)
+        size = float(slope.square().mean().sqrt()) / unit
+        scales[i] = 1 / size if size > 0 else 0.0
+        changes[i] = slope * scales[i]
+        if progress is not None:
+            progress(i + 1, count)
+    return Directions(name, space, vector, scales, changes)

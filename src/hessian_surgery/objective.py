@@ -1,0 +1,82 @@
+"""What "better" means on logits: the spread σ of soft class accuracies against accuracy, and the exact choice."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.metrics import Array
+
+# Of the softmax that stands for accuracy where a gradient is needed, in units of `logit_unit`.
+TEMPERATURE = 0.5
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Exact rates of predictions.
+
+    Attributes:
+        accuracy: share of all images that are right.
+        per_class: class accuracies (C,).
+    """
+
+    accuracy: float
+    per_class: Array
+
+    @property
+    def sigma(self) -> float:
+        """σ, the population standard deviation of the class accuracies."""
+        return float(self.per_class.std())
+
+
+def rates(logits: Tensor, labels: Tensor, classes: int) -> Rates:
+    """Exact rates of logits (n, C) against labels (n,); every class must have an image."""
+    right = (logits.argmax(dim=1) == labels).double()
+    sums = torch.zeros(classes, dtype=torch.float64, device=labels.device).index_add_(0, labels, right)
+    counts = torch.bincount(labels, minlength=classes)
+    return Rates(float(right.mean()), (sums / counts).cpu().numpy())
+
+
+def logit_unit(logits: Tensor) -> float:
+    """The size of logits (n, C): root mean square around each image's mean. It differs tenfold between networks."""
+    return float((logits - logits.mean(dim=1, keepdim=True)).square().mean().sqrt())
+
+
+def soft_rates(logits: Tensor, labels: Tensor, classes: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """Smooth accuracy, over all images and per class (C,): the softmax probability of the truth at a temperature.
+
+    It is the sigmoid of the margin over the other logits' soft maximum, and goes to the exact rate as the temperature
+    goes to 0.
+    """
+    sure = torch.softmax(logits / temperature, dim=1).gather(1, labels[:, None]).squeeze(1)
+    counts = torch.bincount(labels, minlength=classes)
+    sums = torch.zeros(classes, dtype=sure.dtype, device=sure.device).index_add(0, labels, sure)
+    return sure.mean(), sums / counts
+
+
+def soft_objective(logits: Tensor, labels: Tensor, classes: int, temperature: float, price: float) -> Tensor:
+    """σ of the soft class accuracies less `price` times the soft accuracy: what a fit makes small."""
+    accuracy, per_class = soft_rates(logits, labels, classes, temperature)
+    return per_class.std(correction=0) - price * accuracy
+
+
+def choose(candidates: list[Rates], floor: float) -> int:
+    """The candidate of least σ among those at or above a floor of accuracy.
+
+    Raises:
+        InputError: none is.
+    """
+    allowed = [i for i, found in enumerate(candidates) if found.accuracy >= floor - 1e-12]
+    if not allowed:
+        best = max((found.accuracy for found in candidates), default=float("nan"))
+        raise InputError(f"no candidate keeps accuracy at {100 * floor:.2f} %; the best has {100 * best:.2f} %")
+    return min(allowed, key=lambda i: (candidates[i].sigma, -candidates[i].accuracy))
+
+
+def require_classes(labels: Tensor, classes: tuple[str, ...], where: str) -> None:
+    """Raise an InputError where a class has no image."""
+    empty = np.flatnonzero(np.bincount(labels.cpu().numpy(), minlength=len(classes)) == 0)
+    if len(empty):
+        raise InputError(f"class {classes[empty[0]]!r} has no image in the {where} half")

@@ -1,0 +1,113 @@
+"""Edit: what a method does to a model, as a map of logits, another head, or a step in weight space."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from hessian_surgery.directions import Directions
+from hessian_surgery.errors import InputError
+from hessian_surgery.metrics import Array
+from hessian_surgery.models.head import Head
+
+if TYPE_CHECKING:
+    from hessian_surgery.rivals.subject import Subject
+
+
+@dataclass(frozen=True)
+class LogitMap:
+    """z → scale · z + shift, with one scale and one shift per class (C,)."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Mapped logits (n, C)."""
+        return logits * self.scale.to(logits) + self.shift.to(logits)
+
+
+@dataclass(frozen=True)
+class HeadEdit:
+    """Another last layer: weight (C, d) and bias (C,)."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True)
+class WeightStep:
+    """A step along directions, with their coefficients (K,)."""
+
+    directions: Directions
+    coefficients: Array
+
+
+Edit: TypeAlias = LogitMap | HeadEdit | WeightStep
+
+
+@torch.no_grad()
+def apply_edit(module: nn.Module, head: Head | None, edit: Edit) -> None:
+    """Carry out an edit on a module's weights; a map of logits is folded into the head.
+
+    The module may be a copy of the one that the edit was fitted to.
+
+    Raises:
+        InputError: the module has no head that the edit could go into.
+    """
+    if isinstance(edit, WeightStep):
+        edit.directions.space.of(module).perturb(edit.directions.step(edit.coefficients))
+        return
+    if head is None:
+        raise InputError("model: its logits do not come from a linear layer, so that nothing can be folded into it")
+    layer = module.get_submodule(head.name)
+    assert isinstance(layer, nn.Linear)
+    if isinstance(edit, HeadEdit):
+        weight, bias = edit.weight, edit.bias
+    else:
+        present = torch.zeros(layer.out_features) if layer.bias is None else layer.bias.detach().cpu()
+        scale = edit.scale.cpu()
+        weight, bias = layer.weight.detach().cpu() * scale[:, None], scale * present + edit.shift.cpu()
+    if layer.bias is None and bias.any():
+        raise InputError(f"model: its head {head.name!r} has no bias to add a class bias to")
+    layer.weight.copy_(weight)
+    if layer.bias is not None:
+        layer.bias.copy_(bias)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a method begins: the model as it is, or what earlier methods of a chain have made of it.
+
+    Attributes:
+        logits: of all images (N, C).
+        scale: what earlier maps of the logits multiply a later change of the weights' logits by (C,).
+        unmapped: logits (N, C) of the weights so far, before any map.
+        edits: what has been done, in order.
+    """
+
+    logits: Tensor
+    scale: Tensor
+    unmapped: Tensor
+    edits: tuple[Edit, ...] = ()
+
+    @staticmethod
+    def of(logits: Tensor) -> "Start":
+        """The model as it is."""
+        return Start(logits, torch.ones(logits.shape[1], device=logits.device), logits)
+
+    def after(self, edit: Edit, subject: "Subject") -> "Start":
+        """Where the next method of a chain begins; a step in weight space is measured by a forward pass."""
+        edits = (*self.edits, edit)
+        if isinstance(edit, LogitMap):
+            return replace(self, logits=edit(self.logits), scale=self.scale * edit.scale.to(self.scale), edits=edits)
+        if isinstance(edit, HeadEdit):
+            if subject.features is None:
+                raise InputError("model: its logits do not come from a linear layer that could be fitted anew")
+            logits = subject.features @ edit.weight.to(subject.features).T + edit.bias.to(subject.features)
+            return replace(self, logits=logits, unmapped=logits, edits=edits)
+        steps = [past.directions.step(past.coefficients) for past in edits if isinstance(past, WeightStep)]
+        unmapped = subject.measured(torch.stack(steps).sum(dim=0))
+        return replace(
+            self, logits=self.logits + self.scale * (unmapped - self.unmapped), unmapped=unmapped, edits=edits
+        )

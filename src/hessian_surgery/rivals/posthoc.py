@@ -1,0 +1,157 @@
+"""The post-hoc rivals: each a function from the images it may see to candidate edits of the model.
+
+All are fitted to the same objective, σ of the class accuracies at a price of accuracy, where they have something to
+fit; the others are swept. Doing nothing is always a candidate.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.objective import Rates, logit_unit, rates
+from hessian_surgery.rivals.edits import Edit, LogitMap, Start, WeightStep
+from hessian_surgery.rivals.fitting import STEP_PRICES, STEP_SHARES, candidates, fit_path
+from hessian_surgery.rivals.last_layer import refit
+from hessian_surgery.rivals.subject import Subject
+
+TAUS = tuple(np.arange(0, 2.01, 0.25))
+FINE_TAUS = tuple(np.round(np.arange(0, 2.01, 0.05), 2))
+TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An edit, where it leads, and how it does on the images that the choice is made on."""
+
+    edit: Edit
+    end: Start
+    rates: Rates
+
+
+def nothing(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+    """The model as it is."""
+    return _seen(subject, start, chosen, [_map(subject)])
+
+
+def temperature(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+    """Temperature scaling: z / T. No answer changes, so it is the control that must show no effect."""
+    edits = [_map(subject, scale=torch.full((subject.logits.shape[1],), 1 / t)) for t in TEMPERATURES]
+    return _seen(subject, start, chosen, edits)
+
+
+def logit_adjustment(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+    """z − τ log π with the training set's class shares π (Menon et al. 2021), τ swept; on logits, not probabilities."""
+    if subject.training_counts is None:
+        raise InputError("logit adjustment needs the training set's class counts (training_counts)")
+    counts = subject.training_counts.double()
+    if (counts == 0).any():
+        raise InputError("logit adjustment: a class has no training image, so that its share is 0")
+    shift = torch.zeros(subject.logits.shape[1], dtype=torch.float64)
+    shift[: len(counts)] = -(counts / counts.sum()).log().cpu()
+    return _seen(subject, start, chosen, [_map(subject, shift=tau * shift) for tau in FINE_TAUS])
+
+
+def tau_norm(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+    """w_c ← w_c / ‖w_c‖^τ (Kang et al. 2020), τ swept, with the head's bias and without.
+
+    Lengths count in units of their geometric mean, so that the logits keep their size.
+    """
+    if subject.head is None:
+        raise InputError("τ-normalization needs a linear head, which this model does not have")
+    weight, bias = subject.head.module.weight.detach().double().cpu(), subject.head.module.bias
+    kept = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.detach().double().cpu()
+    size = weight.norm(dim=1)
+    size = size / size.log().mean().exp()
+    edits: list[Edit] = []
+    for tau in TAUS:
+        scale = size**-tau
+        edits += [_map(subject, scale=scale, shift=share * kept - scale * kept) for share in (1.0, 0.0)]
+    return _seen(subject, start, chosen, edits)
+
+
+def class_bias(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+    """One number per class, added to its logit."""
+    logits, labels = start.logits[chosen], subject.labels[chosen]
+    unit = logit_unit(logits)
+    path = fit_path(lambda c: logits + unit * c, logits.shape[1], labels, len(subject.classes))
+    return _seen(subject, start, chosen, [_map(subject, shift=unit * torch.from_numpy(c)) for c in candidates(path)])
+
+
+def vector_scaling(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+    """A scale and a bias per class (Guo et al. 2017)."""
+    logits, labels = start.logits[chosen], subject.labels[chosen]
+    outputs, unit = logits.shape[1], logit_unit(logits)
+
+    def at(c: Tensor) -> Tensor:
+        return logits * (1 + c[:outputs]) + unit * c[outputs:]
+
+    path = fit_path(at, 2 * outputs, labels, len(subject.classes))
+    pairs = [torch.from_numpy(c).split(outputs) for c in candidates(path)]
+    return _seen(subject, start, chosen, [_map(subject, 1 + scale, unit * shift) for scale, shift in pairs])
+
+
+def along(family: str, count: int | None = None) -> "Posthoc":
+    """A step along the first `count` directions of a family; all of them by default.
+
+    It is fitted to the directions' linear changes of the logits; what is chosen from is measured by forward passes.
+    """
+
+    def method(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+        directions = subject.family(family)
+        changes = (directions.changes[:, chosen] * start.scale)[:count]
+        logits, labels = start.logits[chosen], subject.labels[chosen]
+
+        def at(c: Tensor) -> Tensor:
+            return logits + torch.einsum("k,knc->nc", c, changes)
+
+        path = fit_path(at, len(changes), labels, len(subject.classes), STEP_PRICES)
+        padded = [np.pad(c, (0, len(directions) - len(c))) for c in candidates(path, STEP_SHARES)]
+        return _seen(subject, start, chosen, [WeightStep(directions, c) for c in padded])
+
+    return method
+
+
+def last_layer(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+    """The head fitted anew to the chosen images by class-balanced logistic regression (Kang et al. 2020)."""
+    if subject.head is None or subject.features is None:
+        raise InputError("a refit of the last layer needs a linear head, which this model does not have")
+    found = refit(subject.head, subject.features[chosen], subject.labels[chosen], len(subject.classes))
+    return [Candidate(edit, start.after(edit, subject), _rates(subject, logits, chosen)) for edit, logits in found]
+
+
+Posthoc = Callable[[Subject, Start, Tensor], list[Candidate]]
+
+POSTHOC: dict[str, Posthoc] = {
+    "nothing": nothing,
+    "temperature": temperature,
+    "logit-adjustment": logit_adjustment,
+    "tau-norm": tau_norm,
+    "class-bias": class_bias,
+    "vector-scaling": vector_scaling,
+    "last-layer": last_layer,
+    "random": along("random"),
+    "class-gradients": along("class-gradients"),
+    "surgery": along("spikes"),
+}
+# What can be had from logits alone.
+FROM_LOGITS = ("nothing", "temperature", "logit-adjustment", "class-bias", "vector-scaling")
+
+
+def _map(subject: Subject, scale: Tensor | None = None, shift: Tensor | None = None) -> LogitMap:
+    outputs, device = subject.logits.shape[1], subject.logits.device
+    whole = torch.ones(outputs) if scale is None else scale
+    none = torch.zeros(outputs) if shift is None else shift
+    return LogitMap(whole.float().to(device), none.float().to(device))
+
+
+def _seen(subject: Subject, start: Start, chosen: Tensor, edits: Sequence[Edit]) -> list[Candidate]:
+    ends = [start.after(edit, subject) for edit in edits]
+    return [Candidate(e, end, _rates(subject, end.logits[chosen], chosen)) for e, end in zip(edits, ends, strict=True)]
+
+
+def _rates(subject: Subject, logits: Tensor, chosen: Tensor) -> Rates:
+    return rates(logits, subject.labels[chosen], len(subject.classes))

@@ -1,0 +1,91 @@
+"""Subject: a model under comparison with all that is computed once, over every image, and then split by index."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from hessian_surgery.directions import Directions
+from hessian_surgery.errors import InputError
+from hessian_surgery.models.head import Head
+from hessian_surgery.tensorfile import read_tensors, save_tensors
+
+Measured = Callable[[Tensor], Tensor]
+
+
+def _no_weights(_: Tensor) -> Tensor:
+    raise InputError("there are no weights to move: only logits are at hand")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """N images of C classes as a model sees them; tensors are on the model's device.
+
+    Attributes:
+        classes: their names.
+        labels: (N,).
+        logits: (N, C).
+        training_counts: images of each class (C,) that the model was trained on, where that is known.
+        head: the linear layer that the logits come from, where there is one.
+        features: its inputs (N, d).
+        directions: families of directions, by name.
+        measured: the logits (N, C) after a step (p,) in weight space, by a forward pass.
+        prepared: seconds that each family took to prepare, by name.
+    """
+
+    classes: tuple[str, ...]
+    labels: Tensor
+    logits: Tensor
+    training_counts: Tensor | None = None
+    head: Head | None = None
+    features: Tensor | None = None
+    directions: Mapping[str, Directions] = field(default_factory=dict)
+    measured: Measured = _no_weights
+    prepared: Mapping[str, float] = field(default_factory=dict)
+
+    def family(self, name: str) -> Directions:
+        """A family of directions."""
+        if name not in self.directions:
+            raise InputError(f"there are no {name}: only logits are at hand")
+        return self.directions[name]
+
+    def save_logits(self, path: Path) -> None:
+        """Write what `load_logits` reads."""
+        held = {"logits": self.logits.float(), "labels": self.labels}
+        if self.training_counts is not None:
+            held["training_counts"] = self.training_counts
+        save_tensors(path, held, {"classes": "\n".join(self.classes)})
+
+
+def load_logits(path: Path) -> Subject:
+    """A subject from cached logits: a safetensors file with `logits` (N, C) and `labels` (N,).
+
+    It may hold `training_counts` (C,), which logit adjustment needs, and, in its metadata, `classes`, one per line.
+    """
+    try:
+        tensors, metadata = read_tensors(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"logits: {path} cannot be read as safetensors: {error}") from error
+    missing = next((name for name in ("logits", "labels") if name not in tensors), None)
+    if missing:
+        raise InputError(f"logits: {path} has no {missing!r}; it must hold logits (N, C) and labels (N,)")
+    logits, labels = tensors["logits"].float(), tensors["labels"]
+    if logits.ndim != 2 or labels.shape != logits.shape[:1] or labels.is_floating_point():
+        raise InputError(
+            f"logits: {path} holds logits {tuple(logits.shape)} and labels {labels.dtype} {tuple(labels.shape)}; "
+            "(N, C) and whole numbers (N,) are needed"
+        )
+    if not torch.isfinite(logits).all():
+        raise InputError(f"logits: {path} holds NaN or infinite values")
+    count = logits.shape[1]
+    names = metadata.get("classes", "").split("\n") if metadata.get("classes") else [str(i) for i in range(count)]
+    labels = labels.long()
+    if len(names) > count or labels.numel() == 0 or labels.min() < 0 or labels.max() >= len(names):
+        raise InputError(f"logits: {path} has labels or {len(names)} class names beyond its {count} logits")
+    counts = tensors.get("training_counts")
+    if counts is not None and counts.shape != (len(names),):
+        raise InputError(f"logits: training_counts has shape {tuple(counts.shape)}; ({len(names)},) is needed")
+    return Subject(tuple(names), labels, logits, counts)

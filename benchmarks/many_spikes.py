@@ -46,9 +46,9 @@ def agreement(reference: hs.Spectrum, other: hs.Spectrum) -> dict[str, float]:
 
 
 def true_residual(hessian: hs.Hessian, spectrum: hs.Spectrum) -> float:
-    """The largest ‖Hq − λq‖/λ of every eleventh pair, by one more product each."""
+    """The largest ‖Hq − λq‖/λ of every eleventh pair from the last on, by one more product each."""
     found = []
-    for i in range(0, len(spectrum), 11):
+    for i in range(len(spectrum) - 1, -1, -11):
         value, vector = spectrum.eigenvalues[i], spectrum.vector(i)
         found.append(length(hessian(vector) - value * vector) / float(value))
     return max(found)

@@ -12,8 +12,12 @@ from torch import Tensor, nn
 
 import hessian_surgery as hs
 from hessian_surgery import cli
+from hessian_surgery.compare.preparing import Patient, examine
+from hessian_surgery.data.labelled import LabelledSet, together
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.models.small import SmallNet, train_smallnet
+from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.surgery.loop import Observer
 
 SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -95,6 +99,24 @@ def trained(_trained: dict[str, Tensor]) -> SmallNet:
     module = SmallNet(10)
     module.load_state_dict(_trained)
     return module.eval()
+
+
+@pytest.fixture(scope="session")
+def digits_images(digits_parts: Parts) -> LabelledSet:
+    """All labelled images that the demo's net was not trained on."""
+    return together(digits_parts.sensitivity, digits_parts.heldout)
+
+
+@pytest.fixture(scope="session")
+def examined(
+    _trained: dict[str, Tensor], digits_parts: Parts, digits_images: LabelledSet
+) -> tuple[hs.Classifier, Subject]:
+    """The demo's net and all that a comparison computes about it once; not to be changed."""
+    module = SmallNet(10)
+    module.load_state_dict(_trained)
+    classifier, config = hs.Classifier(module.eval()), hs.SurgeryConfig(hessian_samples=64)
+    patient = Patient(classifier, digits_images, digits_parts.hessian, config)
+    return classifier, examine(patient, ("surgery", "random:4", "class-gradients"), Observer())
 
 
 @pytest.fixture

@@ -38,6 +38,14 @@ def move(inputs: Inputs, device: torch.device) -> Inputs:
     return map_tensors(lambda tensor: tensor.to(device), inputs)
 
 
+def channels_last(inputs: Inputs) -> Inputs:
+    """Images on a GPU with their channels innermost, which its convolutions take twice as fast; values are the same."""
+    return map_tensors(
+        lambda tensor: tensor.to(memory_format=torch.channels_last) if tensor.is_cuda and tensor.ndim == 4 else tensor,
+        inputs,
+    )
+
+
 def take(inputs: Inputs, positions: Tensor) -> Inputs:
     """The samples at `positions` (n,), in that order."""
     return map_tensors(lambda tensor: tensor[positions.to(tensor.device)], inputs)

@@ -20,7 +20,7 @@ from hessian_surgery.objective import TEMPERATURE, logit_unit
 from hessian_surgery.parameters import ParameterSpace
 from hessian_surgery.seeding import generator
 
-# How far a probe moves the logits, in units of their own size: far above rounding, and as far as an operation goes.
+# How far a probe moves the logits, in units of `logit_unit`: far above rounding, and as far as an operation goes.
 PROBE = 0.05
 # Training images of each class that a class-mean gradient is taken over, at most.
 PER_CLASS = 500
@@ -30,7 +30,7 @@ Vector: TypeAlias = Callable[[int], Tensor]
 
 @dataclass(frozen=True)
 class Directions:
-    """K directions, each scaled so that a coefficient of 1 moves logits by their own size (`logit_unit`).
+    """K directions, each scaled so that a coefficient of 1 moves logits by `logit_unit`, root mean square.
 
     Attributes:
         name: of the family.
@@ -65,7 +65,7 @@ class Directions:
         constant = centred.mean(dim=1, keepdim=True)
         total = centred.square().sum(dim=(1, 2))
         explained = centred.shape[1] * constant.square().sum(dim=(1, 2))
-        return (explained / total).double().cpu().numpy()
+        return (explained / total.clamp(min=1e-30)).double().cpu().numpy()
 
 
 def spike_directions(
@@ -101,11 +101,9 @@ def random_directions(
 ) -> Directions:
     """Gaussian directions, of unit length."""
 
-    def draw(i: int) -> Tensor:
-        vector = gaussian(space, generator(seed, "random-direction", i))
-        return vector / length(vector)
-
-    return _probed("random", classifier, space, draw, count, data, logits, progress)
+    drawn = (gaussian(space, generator(seed, "random-direction", i)) for i in range(count))
+    rows = [vector / length(vector) for vector in drawn]
+    return _probed("random", classifier, space, rows.__getitem__, count, data, logits, progress)
 
 
 def logit_change(
@@ -157,10 +155,10 @@ def _probed(
     amplitude, unit = 1e-2, logit_unit(logits)
     for i in range(count):
         direction = vector(i)
-        for _ in range(3):  # the first amplitude is a guess; neighbours are alike
+        for attempt in range(4):  # the first amplitude is a guess; neighbours are alike
             up = logit_change(classifier, space, amplitude * direction, data) - logits
             moved = float(up.square().mean().sqrt()) / unit
-            if moved == 0 or PROBE / 4 < moved < PROBE * 4:
+            if moved == 0 or PROBE / 4 < moved < PROBE * 4 or attempt == 3:
                 break
             amplitude *= float(np.clip(PROBE / moved, 1e-4, 1e4))
         down = logit_change(classifier, space, -amplitude * direction, data) - logits

@@ -34,8 +34,8 @@ def compute_logits(classifier: Classifier, data: LabelledSet, batch_size: int = 
     Without gradients, but not in inference mode: what a module caches there could not be differentiated later.
     """
     with classifier.evaluating(), torch.no_grad():
-        parts = [classifier.logits(inputs).float() for inputs, _ in data.batches(batch_size, classifier.device)]
-        return torch.cat(parts).cpu()
+        shown = (batches.channels_last(inputs) for inputs, _ in data.batches(batch_size, classifier.device))
+        return torch.cat([classifier.logits(inputs).float() for inputs in shown]).cpu()
 
 
 def predict(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Tensor:

@@ -10,7 +10,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.metrics import Array
 
 # Of the softmax that stands for accuracy where a gradient is needed, in units of `logit_unit`.
-TEMPERATURE = 0.5
+TEMPERATURE = 0.3
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,9 @@ def rates(logits: Tensor, labels: Tensor, classes: int) -> Rates:
 
 
 def logit_unit(logits: Tensor) -> float:
-    """The size of logits (n, C): root mean square around each image's mean. It differs tenfold between networks."""
-    return float((logits - logits.mean(dim=1, keepdim=True)).square().mean().sqrt())
+    """How far logits (n, C) must move to change an answer: the median distance from the largest to the second."""
+    first, second = logits.topk(2, dim=1).values.unbind(dim=1)
+    return float((first - second).median())
 
 
 def soft_rates(logits: Tensor, labels: Tensor, classes: int, temperature: float) -> tuple[Tensor, Tensor]:

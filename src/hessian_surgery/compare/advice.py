@@ -39,15 +39,20 @@ def advise(fronts: Fronts) -> Advice:
     if leaders:
         best = min(leaders, key=lambda name: spread[name].difference)
         return Advice(best, f"{best}: σ {_below(spread[best])} class bias at the same accuracy.")
-    gainers = [name for name in contenders if right[name].interval[0] > 0 and spread[name].interval[0] <= 0]
+    beside = {name: difference(fronts.gains[name].sigma_at_budget, level) for name in contenders}
+    gainers = [name for name in contenders if right[name].interval[0] > 0 and beside[name].interval[0] <= 0]
     if gainers:
         best = max(gainers, key=lambda name: right[name].difference)
-        return Advice(best, f"{best}: accuracy {right[best]} against class bias, and as even (σ {spread[best]}).")
+        return Advice(best, f"{best}: accuracy {right[best]} against class bias, and as even (σ {beside[best]}).")
     if fronts.bias_effect.interval[1] >= 0:
         return Advice("nothing", f"Nothing lowers σ beyond noise (class bias: {fronts.bias_effect}): keep the model.")
     closest = min(contenders, key=lambda name: spread[name].difference, default=None)
-    rest = f" (the closest, {closest}: σ {spread[closest]})" if closest else ""
-    return Advice("class-bias", f"Class bias is enough here: the difference to others is within noise{rest}.")
+    if closest is None:
+        return Advice("class-bias", f"Class bias lowers σ: {fronts.bias_effect}.")
+    if spread[closest].interval[0] > 0:
+        return Advice("class-bias", f"Class bias is best here: the next, {closest}, is behind (σ {spread[closest]}).")
+    rest = f"the closest, {closest}: σ {spread[closest]}"
+    return Advice("class-bias", f"Class bias is enough here: the difference to others is within noise ({rest}).")
 
 
 def _below(found: Difference) -> str:

@@ -39,26 +39,26 @@ def parse_entry(name: str) -> Entry:
     last = stages.pop() if stages and stages[-1] in FINETUNES else ""
     if any(stage in FINETUNES for stage in stages):
         raise InputError(f"methods: {name!r} trains in the middle; train first or last")
-    if len(stages) > 1 and (LOOP in stages or "last-layer" in stages):
-        raise InputError(f"methods: {name!r}: loop and last-layer combine with training only")
+    if (len(stages) > 1 and "last-layer" in stages) or (LOOP in stages and (len(stages) > 1 or last)):
+        raise InputError(f"methods: {name!r}: last-layer combines with trainings only, loop with one before it")
     return Entry(name, trunk, tuple(stage for stage in stages if stage != "nothing"), last)
 
 
 def posthoc(name: str) -> Posthoc:
     """A post-hoc method from its name; `surgery:20` takes the first 20 spikes."""
-    base, _, count = name.partition(":")
-    if base not in POSTHOC or (count and base not in ("surgery", "random")):
+    base, colon, _ = name.partition(":")
+    if base not in POSTHOC or (colon and base not in ("surgery", "random")):
         known = ", ".join((*POSTHOC, LOOP, *FINETUNES))
         raise InputError(f"methods: got {name!r}; give some of {known}, or chains such as focal+surgery")
-    if not count:
+    if not colon:
         return POSTHOC[base]
     return along(FAMILIES[base], wanted_count(name))
 
 
 def wanted_count(name: str) -> int | None:
     """How many directions a name asks for; None where it does not say."""
-    _, _, count = name.partition(":")
-    if not count:
+    _, colon, count = name.partition(":")
+    if not colon:
         return None
     if not count.isdecimal() or int(count) < 1:
         raise InputError(f"methods: got {name!r}; give a whole number of directions, such as surgery:20")

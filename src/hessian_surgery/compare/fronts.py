@@ -76,10 +76,12 @@ class Gain:
 
     Attributes:
         sigma: σ less that of class bias at the same accuracy.
+        sigma_at_budget: σ less that of class bias at the same budget.
         accuracy: accuracy less that of class bias at the same budget.
     """
 
     sigma: Array
+    sigma_at_budget: Array
     accuracy: Array
 
 
@@ -158,7 +160,8 @@ def weigh(subject: Subject, outcomes: list[Outcome], halves: list[Half], protoco
         }
         rows.append(_row(outcome, found, nothing, {name: difference(values) for name, values in gaps.items()}))
         if "class-bias" in gaps and outcome.budget in (None, protocol.headline):
-            gains[outcome.name] = Gain(gaps["class-bias"], _mean_gap(found.accuracy, bias.accuracy))
+            beside = [_mean_gap(getattr(found, name), getattr(bias, name)) for name in ("sigma", "accuracy")]
+            gains[outcome.name] = Gain(gaps["class-bias"], *beside)
     return Fronts(
         classes=subject.classes,
         images=len(labels),

@@ -64,14 +64,14 @@ def compare(
     return weigh(base, outcomes, halves, protocol)
 
 
-def compare_logits(subject: Subject, protocol: Protocol | None = None) -> Fronts:
+def compare_logits(subject: Subject, protocol: Protocol | None = None, observer: Observer | None = None) -> Fronts:
     """Put the methods that need nothing but logits on one front."""
-    protocol = protocol or Protocol(methods=FROM_LOGITS)
+    protocol, observer = protocol or Protocol(methods=FROM_LOGITS), observer or Observer()
     require_logits_only(protocol.entries)
-    halves = protocol.halves(as_labelled((subject.logits, subject.labels), subject.classes))
+    halves = protocol.halves(every_class(as_labelled((subject.logits, subject.labels), subject.classes), "logits"))
     outcomes: list[Outcome] = []
     for entry in protocol.entries:
-        fitted = run_swept(entry, subject, subject, halves, protocol, 0.0) if entry.methods else None
+        fitted = run_swept(entry, subject, subject, halves, protocol, observer) if entry.methods else None
         outcomes += fitted or run_trunk(entry, subject, halves, 0.0)
     return weigh(subject, outcomes, halves, protocol)
 
@@ -96,7 +96,7 @@ def _run(
         return run_trunk(entry, subject, halves, prepared)
     if entry.methods == (LOOP,):
         return run_loop_entry(entry, patient, halves, observer, prepared)
-    return run_swept(entry, subject, base, halves, protocol, prepared)
+    return run_swept(entry, subject, base, halves, protocol, observer, prepared)
 
 
 def _after_training(

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+import torch
+
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.compare.entries import FAMILIES, wanted_count
 from hessian_surgery.data.labelled import LabelledSet
@@ -57,10 +59,11 @@ def examine(patient: Patient, methods: Iterable[str], observer: Observer) -> Sub
         classes=images.classes,
         labels=images.labels.to(device),
         logits=logits.to(device),
-        training_counts=patient.training.counts,
+        training_counts=torch.bincount(patient.training.labels, minlength=len(images.classes)),
         head=head,
         features=None if features is None else features.to(device),
         measured=lambda step: logit_change(classifier, problem.space, step, images, size),
+        counts={"spikes": patient.config.spike_count(len(images.classes)), "random": len(images.classes)},
     )
     directions, prepared = {}, {}
     for family in dict.fromkeys(FAMILIES[base] for base in map(_base, methods) if base in FAMILIES):

@@ -15,7 +15,7 @@ from hessian_surgery.compare.protocol import Half, Protocol
 from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.objective import choose, rates, require_classes
-from hessian_surgery.rivals.edits import Edit, Start, apply_edit
+from hessian_surgery.rivals.edits import Edit, Start, apply_edits
 from hessian_surgery.rivals.finetune import FINETUNES, finetune
 from hessian_surgery.rivals.posthoc import Candidate
 from hessian_surgery.rivals.subject import Subject
@@ -33,7 +33,8 @@ class Outcome:
         predicted: the answer to each image (S, N), of each split; −1 in a split in which it failed or was not run.
         reasons: why it failed, by split.
         seconds: preparing once and fitting on one split, on average.
-        edits: what it does to the model, as fitted on the first split; empty where that is no edit.
+        edits: what it does to the model, as fitted on the first split; empty where that is no edit of the model as it
+            was given, such as after a training.
     """
 
     name: str
@@ -45,7 +46,13 @@ class Outcome:
 
 
 def run_swept(
-    entry: Entry, subject: Subject, base: Subject, halves: list[Half], protocol: Protocol, prepared: float
+    entry: Entry,
+    subject: Subject,
+    base: Subject,
+    halves: list[Half],
+    protocol: Protocol,
+    observer: Observer,
+    prepared: float = 0.0,
 ) -> list[Outcome]:
     """A chain of post-hoc methods, fitted on each split's sensitivity half at each budget.
 
@@ -55,6 +62,7 @@ def run_swept(
         base: the model that accuracy counts from.
         halves: the splits.
         protocol: the budgets.
+        observer: told about progress.
         prepared: seconds spent before.
     """
     predicted = {budget: torch.full((len(halves), len(base.labels)), -1) for budget in protocol.budgets}
@@ -65,9 +73,11 @@ def run_swept(
         for budget, done in carry_out(entry, subject, base, half, protocol.budgets).items():
             if isinstance(done, Start):
                 predicted[budget][i] = done.logits.argmax(dim=1).cpu()
-                edits.setdefault(budget, done.edits if i == 0 else ())
+                if i == 0 and not entry.trunk:
+                    edits[budget] = done.edits
             else:
                 reasons[budget][i] = done
+        observer.stage(entry.name, i + 1, len(halves))
     seconds = prepared + (time.perf_counter() - started) / len(halves)
     return [Outcome(entry.name, b, predicted[b], reasons[b], seconds, edits.get(b, ())) for b in protocol.budgets]
 
@@ -145,8 +155,7 @@ def run_trained(
         done = carry_out(entry, subject, base, half, (protocol.headline,))[protocol.headline]
         if not isinstance(done, Start):
             raise InputError(done)
-        for edit in done.edits:
-            apply_edit(module, subject.head, edit)
+        apply_edits(module, subject.head, done.edits)
         train(moved, entry.last, entry.name, protocol, folder, observer)
         return compute_logits(moved.classifier, moved.images, moved.config.batch_size).argmax(dim=1)
 

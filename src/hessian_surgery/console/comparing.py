@@ -2,6 +2,7 @@
 
 import copy
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,16 +19,16 @@ from hessian_surgery.compare.entries import DEFAULT, parse_entry
 from hessian_surgery.compare.fronts import Fronts
 from hessian_surgery.compare.harness import compare, compare_logits
 from hessian_surgery.compare.protocol import BUDGETS, Protocol
-from hessian_surgery.console.inputs import Opened, choose_config, numbers, open_given
+from hessian_surgery.console.inputs import Opened, choose_config, choose_device, numbers, open_given
 from hessian_surgery.console.output import notes, print_json, print_notes
 from hessian_surgery.data.labelled import LabelledSet, together
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import write_json, write_text
+from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.models.small import train_smallnet
 from hessian_surgery.patch import make_patch
 from hessian_surgery.report.figures import save_figure
-from hessian_surgery.rivals.edits import apply_edit
+from hessian_surgery.rivals.edits import apply_edits
 from hessian_surgery.rivals.posthoc import FROM_LOGITS
 from hessian_surgery.rivals.subject import load_logits
 from hessian_surgery.surgery.loop import Observer
@@ -73,34 +74,40 @@ def compare_given(given: dict[str, Any]) -> None:
     if out is not None and (out / "compare.json").exists():
         raise InputError(f"out: {out} holds a finished comparison; give another folder, or move that one away")
     protocol = choose_protocol(given, FROM_LOGITS if given["logits"] else DEFAULT)
-    opened = None
-    if given["logits"] is not None:
-        fronts = compare_logits(load_logits(given["logits"]), protocol)
-        named = {"logits": str(given["logits"])}
-    else:
-        opened, images = open_patient(given)
-        print_notes(opened.remarks)
-        config, training = choose_config(given), opened.parts.hessian
-        with ComparisonObserver(notes()) as observer:
-            fronts = compare(
-                opened.model,
-                data=images,
-                training_data=training,
-                protocol=protocol,
-                config=config,
-                folder=out,
-                observer=observer,
-            )
-        named = opened.given
-    content = fronts_dict(fronts, protocol, named, time.perf_counter() - started)
+    with claimed(out) if out else nullcontext():
+        fronts, opened = _compare(given, protocol)
+        named = opened.given if opened else {"logits": str(given["logits"])}
+        content = fronts_dict(fronts, protocol, named, time.perf_counter() - started)
+        if out is not None:
+            patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
+            write_fronts(out, fronts, content)
+            notes().print(f"{patched}\nfolder: {out}", highlight=False, markup=False, soft_wrap=True)
     if given["as_json"]:
         print_json(content)
     else:
         print_fronts(Console(), fronts)
-    if out is not None:
-        patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
-        write_fronts(out, fronts, content)
-        notes().print(f"{patched}\nfolder: {out}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _compare(given: dict[str, Any], protocol: Protocol) -> tuple[Fronts, Opened | None]:
+    """The comparison, and the model unless there are only logits."""
+    if given["logits"] is not None:
+        subject = load_logits(given["logits"])
+        with ComparisonObserver(notes()) as observer:
+            return compare_logits(subject, protocol, observer), None
+    config = choose_config(given)
+    opened, images = open_patient(given)
+    print_notes(opened.remarks)
+    with ComparisonObserver(notes()) as observer:
+        fronts = compare(
+            opened.model,
+            data=images,
+            training_data=opened.parts.hessian,
+            protocol=protocol,
+            config=config,
+            folder=given["out"],
+            observer=observer,
+        )
+    return fronts, opened
 
 
 def open_patient(given: dict[str, Any]) -> tuple[Opened, LabelledSet]:
@@ -108,9 +115,10 @@ def open_patient(given: dict[str, Any]) -> tuple[Opened, LabelledSet]:
     if given["model"] is None:
         if given["data"] != "digits" or given["checkpoint"] is not None:
             raise InputError("model: missing; give --model and --checkpoint, or --data digits alone for the demo's net")
-        parts = open_data("digits", given["seed"])
+        device, parts = choose_device(given["device"]), open_data("digits", given["seed"])
         notes().print(f"training a small net on {len(parts.hessian)} long-tailed, noisy digits", highlight=False)
-        opened = Opened(train_smallnet(parts.hessian, given["seed"]), parts, None, {"data": "digits"})
+        net = train_smallnet(parts.hessian, given["seed"]).to(device)
+        opened = Opened(net, parts, None, {"data": "digits"})
     else:
         opened = open_given(given)
     return opened, together(opened.parts.sensitivity, opened.parts.heldout)
@@ -177,8 +185,7 @@ def write_advised(folder: Path, fronts: Fronts, opened: Opened, advice: Advice) 
         return f"no patch: {advice.method} is no edit of this checkpoint"
     source, module = opened.checkpoint, copy.deepcopy(opened.model)
     dtypes = source.dtypes if source else None
-    for edit in edits:
-        apply_edit(module, fronts.subject.head, edit)
+    apply_edits(module, fronts.subject.head, edits)
     file, header = (source.sha256, source.header) if source else ("", "")
     patch = make_patch(stored_state(opened.model, dtypes), stored_state(module, dtypes), file, header)
     patch.save(folder / "patch.safetensors")

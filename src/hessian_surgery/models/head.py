@@ -75,7 +75,7 @@ def compute_features(
     try:
         with classifier.evaluating(), torch.no_grad():
             for inputs, _ in data.batches(batch_size, classifier.device):
-                logits.append(classifier.logits(inputs).float().cpu())
+                logits.append(classifier.logits(batches.channels_last(inputs)).float().cpu())
                 features += latest
     finally:
         hook.remove()

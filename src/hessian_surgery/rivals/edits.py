@@ -1,5 +1,6 @@
 """Edit: what a method does to a model, as a map of logits, another head, or a step in weight space."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -46,18 +47,24 @@ class WeightStep:
 Edit: TypeAlias = LogitMap | HeadEdit | WeightStep
 
 
-@torch.no_grad()
-def apply_edit(module: nn.Module, head: Head | None, edit: Edit) -> None:
-    """Carry out an edit on a module's weights; a map of logits is folded into the head.
+def apply_edits(module: nn.Module, head: Head | None, edits: Sequence[Edit]) -> None:
+    """Carry out a chain of edits on a module's weights; maps of logits are folded into the head.
 
-    The module may be a copy of the one that the edit was fitted to.
+    Steps come first: a map is of the logits that the weights give in the end, also where a step came after it. The
+    module may be a copy of the one that the edits were fitted to.
 
     Raises:
         InputError: the module has no head that the edit could go into.
     """
-    if isinstance(edit, WeightStep):
-        edit.directions.space.of(module).perturb(edit.directions.step(edit.coefficients))
-        return
+    for edit in sorted(edits, key=lambda edit: not isinstance(edit, WeightStep)):
+        if isinstance(edit, WeightStep):
+            edit.directions.space.of(module).perturb(edit.directions.step(edit.coefficients))
+        else:
+            _edit_head(module, head, edit)
+
+
+@torch.no_grad()
+def _edit_head(module: nn.Module, head: Head | None, edit: LogitMap | HeadEdit) -> None:
     if head is None:
         raise InputError("model: its logits do not come from a linear layer, so that nothing can be folded into it")
     layer = module.get_submodule(head.name)
@@ -106,6 +113,8 @@ class Start:
                 raise InputError("model: its logits do not come from a linear layer that could be fitted anew")
             logits = subject.features @ edit.weight.to(subject.features).T + edit.bias.to(subject.features)
             return replace(self, logits=logits, unmapped=logits, edits=edits)
+        if not edit.coefficients.any():
+            return replace(self, edits=edits)
         steps = [past.directions.step(past.coefficients) for past in edits if isinstance(past, WeightStep)]
         unmapped = subject.measured(torch.stack(steps).sum(dim=0))
         return replace(

@@ -1,6 +1,6 @@
 """Fitting coefficients to soft σ at several prices of accuracy: the path of candidates that a choice is made from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,12 +13,10 @@ from hessian_surgery.objective import TEMPERATURE, logit_unit, soft_objective
 # What a unit of accuracy is worth in units of σ, from the most cautious fit to the boldest.
 PRICES = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0)
 # Parts of the way from nothing to a fit that are candidates too: a shorter step generalises better.
-SHARES = (0.25, 0.5, 0.75, 1.0)
-# On the squared length of coefficients, which are in units of the logits' size. Chosen with the temperature of the
+SHARES = tuple(np.arange(1, 21) / 20)
+# On the squared length of coefficients, which are in units of `logit_unit`. Chosen with the temperature of the
 # objective inside the development halves of CIFAR-10 and HAM10000 (docs/results/comparison.md).
 RIDGE = 4e-3
-# The same for steps in weight space, each of which is measured by a forward pass: fewer.
-STEP_PRICES, STEP_SHARES = (4.0, 1.0, 0.5, 0.25, 0.0), (0.25, 0.5, 1.0)
 
 
 def fit_path(
@@ -26,21 +24,19 @@ def fit_path(
     size: int,
     labels: Tensor,
     classes: int,
-    prices: Sequence[float] = PRICES,
 ) -> list[Array]:
     """Coefficients (size,) that make σ − price · accuracy + ridge · ‖c‖² least, soft, for each price in turn.
 
     Args:
         logits_at: coefficients → logits (n, C), differentiable; 0 gives the logits as they are, and a coefficient of 1
-            moves them by about their own size.
+            moves them by about `logit_unit`.
         size: how many coefficients.
         labels: (n,).
         classes: C.
-        prices: what a unit of accuracy is worth in units of σ, from the most cautious on.
     """
     found, present = [], np.zeros(size)
     temperature = TEMPERATURE * logit_unit(logits_at(torch.zeros(size, device=labels.device)))
-    for price in prices:
+    for price in PRICES:
 
         def objective(values: Array, price: float = price) -> tuple[float, Array]:
             coefficients = torch.tensor(values, dtype=torch.float32, device=labels.device, requires_grad=True)
@@ -54,6 +50,6 @@ def fit_path(
     return found
 
 
-def candidates(path: list[Array], shares: Sequence[float] = SHARES) -> list[Array]:
+def candidates(path: list[Array]) -> list[Array]:
     """Nothing, and each fit of a path taken part of the way."""
-    return [np.zeros_like(path[0])] + [share * fit for fit in path for share in shares]
+    return [np.zeros_like(path[0])] + [share * fit for fit in path for share in SHARES]

@@ -14,13 +14,15 @@ from torch import Tensor
 from hessian_surgery.errors import InputError
 from hessian_surgery.objective import Rates, logit_unit, rates
 from hessian_surgery.rivals.edits import Edit, LogitMap, Start, WeightStep
-from hessian_surgery.rivals.fitting import STEP_PRICES, STEP_SHARES, candidates, fit_path
+from hessian_surgery.rivals.fitting import candidates, fit_path
 from hessian_surgery.rivals.last_layer import refit
 from hessian_surgery.rivals.subject import Subject
 
 TAUS = tuple(np.arange(0, 2.01, 0.25))
 FINE_TAUS = tuple(np.round(np.arange(0, 2.01, 0.05), 2))
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
+# Of the steps along directions that a fit foresees, how many are measured, and the accuracy that they may give up.
+MEASURED, LEAST = 8, 0.03
 
 
 @dataclass(frozen=True)
@@ -95,24 +97,40 @@ def vector_scaling(subject: Subject, start: Start, chosen: Tensor) -> list[Candi
 
 
 def along(family: str, count: int | None = None) -> "Posthoc":
-    """A step along the first `count` directions of a family; all of them by default.
+    """A step along the first `count` directions of a family; as many as the subject says by default.
 
-    It is fitted to the directions' linear changes of the logits; what is chosen from is measured by forward passes.
+    It is fitted to the directions' linear changes of the logits, and so are the steps that seem worth it; those are
+    measured by forward passes, and the choice is among them.
     """
 
     def method(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
         directions = subject.family(family)
-        changes = (directions.changes[:, chosen] * start.scale)[:count]
+        changes = (directions.changes[: count or subject.counts.get(family), chosen]) * start.scale
         logits, labels = start.logits[chosen], subject.labels[chosen]
 
         def at(c: Tensor) -> Tensor:
             return logits + torch.einsum("k,knc->nc", c, changes)
 
-        path = fit_path(at, len(changes), labels, len(subject.classes), STEP_PRICES)
-        padded = [np.pad(c, (0, len(directions) - len(c))) for c in candidates(path, STEP_SHARES)]
-        return _seen(subject, start, chosen, [WeightStep(directions, c) for c in padded])
+        steps = candidates(fit_path(at, len(changes), labels, len(subject.classes)))
+        seen = [_rates(subject, at(torch.from_numpy(c).to(changes)), chosen) for c in steps]
+        worth = [np.pad(steps[i], (0, len(directions) - len(changes))) for i in promising(seen)]
+        return _seen(subject, start, chosen, [WeightStep(directions, c) for c in worth])
 
     return method
+
+
+def promising(found: list[Rates]) -> list[int]:
+    """Which candidates are worth a forward pass: the first, which does nothing, and a few that no other one beats in
+    accuracy and σ both, of those that give up little accuracy.
+    """
+    floor = found[0].accuracy - LEAST
+    order = sorted(range(len(found)), key=lambda i: (-found[i].accuracy, found[i].sigma))
+    front: list[int] = []
+    for i in order:
+        if found[i].accuracy >= floor and (not front or found[i].sigma < found[front[-1]].sigma):
+            front.append(i)
+    picked = np.linspace(0, len(front) - 1, min(len(front), MEASURED)).round().astype(int)
+    return list(dict.fromkeys([0, *(front[i] for i in picked)]))
 
 
 def last_layer(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:

@@ -33,6 +33,7 @@ class Subject:
         features: its inputs (N, d).
         directions: families of directions, by name.
         measured: the logits (N, C) after a step (p,) in weight space, by a forward pass.
+        counts: how many directions of each family a method takes that does not say.
         prepared: seconds that each family took to prepare, by name.
     """
 
@@ -44,6 +45,7 @@ class Subject:
     features: Tensor | None = None
     directions: Mapping[str, Directions] = field(default_factory=dict)
     measured: Measured = _no_weights
+    counts: Mapping[str, int] = field(default_factory=dict)
     prepared: Mapping[str, float] = field(default_factory=dict)
 
     def family(self, name: str) -> Directions:

@@ -1,0 +1,169 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from hessian_surgery.compare.fronts import at_accuracy, difference, gap, resampled, tally, weigh
+from hessian_surgery.compare.protocol import Protocol
+from hessian_surgery.compare.running import Outcome
+from hessian_surgery.data.labelled import as_labelled
+from hessian_surgery.metrics import measure
+from hessian_surgery.rivals.subject import Subject
+
+
+def answers(labels, rates, seed):
+    """Answers that are right with a probability of their own for each class, and else the next class's."""
+    right = np.random.default_rng(seed).random(len(labels)) < np.asarray(rates)[labels]
+    return np.where(right, labels, (labels + 1) % len(rates))
+
+
+def weighed(labels, entries, seed=0, splits=2):
+    """Fronts from answers (N,) or (S, N) by entry and budget."""
+    subject = Subject(("a", "b", "c"), torch.from_numpy(labels), torch.zeros(len(labels), 3))
+    protocol = Protocol(methods=("class-bias",), splits=splits, budgets=(0.002,), seed=seed)
+    halves = protocol.halves(as_labelled((subject.logits, subject.labels), subject.classes))
+    outcomes = []
+    for name, predicted in entries.items():
+        predicted = torch.from_numpy(np.broadcast_to(predicted, (splits, len(labels))).copy())
+        reasons = {i: "why" for i in range(splits) if (predicted[i] < 0).all()}
+        outcomes.append(Outcome(name, None if name == "nothing" else 0.002, predicted, reasons, 1.0))
+    return weigh(subject, outcomes, halves, protocol), halves
+
+
+def test_a_front_by_hand():
+    accuracy = np.array([0.90, 0.88, 0.86, 0.87, 0.84])
+    sigma = np.array([0.10, 0.06, 0.02, 0.07, 0.03])  # the last two are beaten in both
+    assert at_accuracy(accuracy, sigma, 0.90) == pytest.approx(0.10)
+    assert at_accuracy(accuracy, sigma, 0.89) == pytest.approx(0.08)
+    assert at_accuracy(accuracy, sigma, 0.87) == pytest.approx(0.04)
+    assert at_accuracy(accuracy, sigma, 0.95) == pytest.approx(0.10)
+    assert at_accuracy(accuracy, sigma, 0.50) == pytest.approx(0.02)
+    assert at_accuracy(np.array([0.9, 0.9]), np.array([0.2, 0.1]), 0.9) == 0.1
+
+
+points = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.5)), min_size=1, max_size=8)
+
+
+@given(points=points, wanted=st.lists(st.floats(0, 1), min_size=2, max_size=2))
+def test_more_accuracy_never_costs_less(points, wanted):
+    accuracy, sigma = np.array(points).T
+    low, high = (at_accuracy(accuracy, sigma, at) for at in sorted(wanted))
+    assert low <= high + 1e-12
+    assert sigma.min() - 1e-12 <= low
+    assert high <= sigma.max() + 1e-12
+
+
+@given(points=points)
+def test_no_point_is_below_its_own_front(points):
+    accuracy, sigma = np.array(points).T
+    assert all(at_accuracy(accuracy, sigma, a) <= s + 1e-12 for a, s in points)
+
+
+def test_a_tally_is_what_is_measured():
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.repeat([0, 1, 2], (60, 30, 15)))
+    predicted = np.stack([answers(labels, (0.9, 0.6, 0.4), seed) for seed in range(2)])
+    held = rng.random((2, 105)) < 0.5
+    found = tally(predicted, labels, held, resampled(labels, 0, 4), 3)
+    assert found.sigma.shape == (5, 2)
+    for split in range(2):
+        own = [torch.from_numpy(values[held[split]]) for values in (predicted[split], labels)]
+        expected = measure(*own, 3)
+        assert found.accuracy[0, split] == pytest.approx(expected.accuracy)
+        assert found.sigma[0, split] == pytest.approx(expected.sigma)
+        assert found.worst[0, split] == pytest.approx(expected.worst)
+        assert found.balanced[0, split] == pytest.approx(expected.balanced_accuracy)
+
+
+def test_a_resample_is_a_tally_of_images_drawn_again():
+    labels = np.repeat([0, 1, 2], 20)
+    predicted, held = answers(labels, (0.9, 0.6, 0.4), 0)[None], np.ones((1, 60), dtype=bool)
+    weights = resampled(labels, 0, 3)
+    found = tally(predicted, labels, held, weights, 3)
+    for i in range(1, 4):
+        assert [weights[i, labels == c].sum() for c in range(3)] == [20, 20, 20]
+        again = np.repeat(np.arange(60), weights[i].astype(int))
+        expected = measure(torch.from_numpy(predicted[0, again]), torch.from_numpy(labels[again]), 3)
+        assert found.sigma[i, 0] == pytest.approx(expected.sigma)
+        assert found.accuracy[i, 0] == pytest.approx(expected.accuracy)
+    assert not np.array_equal(weights[1], weights[2])
+
+
+def test_the_standard_error_of_sigma_is_scipys():
+    labels = np.repeat([0, 1, 2], 40)
+    predicted = answers(labels, (0.9, 0.7, 0.5), 1)
+    found = tally(predicted[None], labels, np.ones((1, 120), dtype=bool), resampled(labels, 0), 3)
+    right = [(predicted == labels)[labels == c].astype(float) for c in range(3)]
+
+    def sigma(*classes, axis=-1):
+        return np.std([c.mean(axis=axis) for c in classes], axis=0)
+
+    expected = stats.bootstrap(right, sigma, n_resamples=1000, method="basic", random_state=0).standard_error
+    assert found.sigma[1:, 0].std(ddof=1) == pytest.approx(expected, rel=0.15)
+
+
+def test_nothing_is_on_its_own_front():
+    labels = np.repeat([0, 1, 2], 40)
+    weights, held = resampled(labels, 0, 50), np.ones((1, 120), dtype=bool)
+    nothing, even = (tally(answers(labels, r, 1)[None], labels, held, weights, 3) for r in ((1, 0.9, 0.5), (0.7,) * 3))
+    assert (gap(nothing, [nothing], nothing) == 0).all()
+    assert gap(even, [even], nothing)[0] == 0
+    assert gap(nothing, [even], nothing)[0] == 0  # every front begins at the model as it is
+    assert gap(even, [nothing], nothing)[0] == pytest.approx(even.sigma[0, 0] - nothing.sigma[0, 0])
+
+
+def test_a_split_that_failed_is_left_out():
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], 60))
+    base, bias = answers(labels, (1, 0.9, 0.4), 1), answers(labels, (0.8, 0.8, 0.7), 2)
+    some = np.stack([np.full(180, -1), answers(labels, (0.7, 0.8, 0.7), 3), answers(labels, (0.8, 0.6, 0.7), 4)])
+    fronts, halves = weighed(labels, {"nothing": base, "class-bias": bias, "some": some}, splits=3)
+    row, expected = fronts.row("some", 0.002), []
+    for i in (1, 2):
+        held = halves[i].held.numpy()
+        of = [measure(torch.from_numpy(p[held]), torch.from_numpy(labels[held]), 3) for p in (some[i], base, bias)]
+        expected.append([of[0].sigma, of[0].worst, of[0].accuracy - of[1].accuracy, of[0].accuracy - of[2].accuracy])
+    sigma, worst, change, gain = np.mean(expected, axis=0)
+    assert (row.splits, row.reasons) == (2, {0: "why"})
+    assert (row.sigma, row.worst, row.delta_accuracy) == pytest.approx((sigma, worst, change))
+    assert fronts.gains["some"].accuracy[0] == pytest.approx(gain)
+    assert np.isfinite(fronts.gains["some"].sigma).all()
+    assert (row.as_dict()["failed_splits"], row.as_dict()["reason"]) == ([0], "why")
+
+
+def test_an_entry_that_failed_everywhere_has_no_figures():
+    labels = np.repeat([0, 1, 2], 20)
+    entries = {"nothing": labels, "class-bias": labels, "some": np.full(60, -1)}
+    row = weighed(labels, entries)[0].row("some", 0.002)
+    content = row.as_dict()
+    assert (row.splits, row.paired) == (0, {})
+    assert content["sigma"] is content["delta_accuracy"] is content["paired_vs_class_bias"] is None
+    assert content["reason"] == "why"
+
+
+def test_an_interval_leaves_its_level_outside():
+    found = difference(np.concatenate([[7.0], np.arange(1001)]), 0.1)
+    assert (found.difference, found.interval) == (7.0, (50.0, 950.0))
+
+
+def test_chance_alone_is_rarely_called_a_difference():
+    """Two entries as good as each other, independent: the 95 % interval should hold 0 in 38 of 40 cases."""
+    labels = np.repeat([0, 1, 2], (200, 120, 80))
+    covered = 0
+    for seed in range(40):
+        low, high = independent(labels, seed, (0.85, 0.8, 0.72)).interval
+        covered += low <= 0 <= high
+    assert covered >= 32
+
+
+def test_a_real_difference_is_found():
+    found = independent(np.repeat([0, 1, 2], (400, 240, 160)), 0, (0.7, 0.9, 0.5))
+    assert 0 < found.interval[0] < found.difference < found.interval[1]
+
+
+def independent(labels, seed, other):
+    """An entry's σ against that of a class bias which takes the same images right or wrong independently of it."""
+    rates = {"nothing": (0.97, 0.8, 0.5), "class-bias": (0.85, 0.8, 0.72), "other": other}
+    entries = {name: answers(labels, rate, [seed, i]) for i, (name, rate) in enumerate(rates.items())}
+    return weighed(labels, entries, seed)[0].row("other", 0.002).paired["class-bias"]

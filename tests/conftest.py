@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import hessian_surgery as hs
 from hessian_surgery import cli
-from hessian_surgery.compare.preparing import Patient, examine
+from hessian_surgery.comparison.preparing import Patient, examine
 from hessian_surgery.data.labelled import LabelledSet, together
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.models.small import SmallNet, train_smallnet

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hessian_surgery.classifier import Classifier
-from hessian_surgery.compare.advice import Advice
+from hessian_surgery.comparison.advice import Advice
 from hessian_surgery.console import comparing
 from hessian_surgery.data.labelled import together
 from hessian_surgery.data.sources import open_data

@@ -27,7 +27,7 @@ def imported(path):
 
 def test_stages_never_import_later_ones():
     """Data, then models, curvature, surgery, its rivals, reports, studies, and what people see."""
-    order = ["data", "models", "curvature", "surgery", "rivals", "report", "studies", "compare", "console", "cli"]
+    order = ["data", "models", "curvature", "surgery", "rivals", "report", "studies", "comparison", "console", "cli"]
     package = ROOT / "src/hessian_surgery"
     for rank, stage in enumerate(order[:-1]):
         for path in (package / stage).rglob("*.py"):

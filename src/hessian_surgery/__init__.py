@@ -1,6 +1,10 @@
 """Hessian Surgery: lift the weak classes of a trained classifier along the spikes of its loss Hessian."""
 
 from hessian_surgery.classifier import Classifier
+from hessian_surgery.comparison.advice import Advice, advise
+from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.harness import compare, compare_logits
+from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.deflated import Deflated
 from hessian_surgery.curvature.density import Density, spectral_density
@@ -11,6 +15,8 @@ from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
 from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import ParameterSpace, parameter_space
+from hessian_surgery.rivals.finetune import FinetuneConfig, finetune
+from hessian_surgery.rivals.subject import load_logits
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.diagnosis import Diagnosis, diagnose
 from hessian_surgery.surgery.operate import operate
@@ -21,10 +27,13 @@ from hessian_surgery.surgery.sensitivity import sensitivity
 __version__ = "0.1.0"
 
 __all__ = [
+    "Advice",
     "Classifier",
     "Deflated",
     "Density",
     "Diagnosis",
+    "FinetuneConfig",
+    "Fronts",
     "GaussNewton",
     "Hessian",
     "InputError",
@@ -32,15 +41,21 @@ __all__ = [
     "Outcome",
     "ParameterSpace",
     "Plan",
+    "Protocol",
     "Spectrum",
     "Storage",
     "SurgeryConfig",
+    "advise",
     "as_labelled",
     "cap_per_class",
+    "compare",
+    "compare_logits",
     "diagnose",
     "digits",
+    "finetune",
     "hessian_batch",
     "lanczos",
+    "load_logits",
     "operate",
     "parameter_space",
     "plan",

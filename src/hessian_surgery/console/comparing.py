@@ -12,13 +12,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hessian_surgery.compare.advice import Advice, advise
-from hessian_surgery.compare.describing import cells, to_markdown
-from hessian_surgery.compare.drawing import draw
-from hessian_surgery.compare.entries import DEFAULT, parse_entry
-from hessian_surgery.compare.fronts import Fronts
-from hessian_surgery.compare.harness import compare, compare_logits
-from hessian_surgery.compare.protocol import BUDGETS, Protocol
+from hessian_surgery.comparison.advice import Advice, advise
+from hessian_surgery.comparison.describing import table, to_markdown
+from hessian_surgery.comparison.drawing import draw
+from hessian_surgery.comparison.entries import DEFAULT, parse_entry
+from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.harness import compare, compare_logits
+from hessian_surgery.comparison.protocol import BUDGETS, Protocol
 from hessian_surgery.console.inputs import Opened, choose_config, choose_device, numbers, open_given
 from hessian_surgery.console.output import notes, print_json, print_notes
 from hessian_surgery.data.labelled import LabelledSet, together
@@ -157,13 +157,12 @@ def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], secon
 
 def print_fronts(console: Console, fronts: Fronts) -> None:
     """The table and the advice."""
-    table = Table(box=None, pad_edge=False)
+    shown = Table(box=None, pad_edge=False)
     for title in ("method", "budget", "Δ acc", "σ", "worst", "σ against class bias"):
-        table.add_column(title, justify="left" if title in ("method", "σ against class bias") else "right")
-    for row in fronts.rows:
-        method, budget, change, sigma, worst, _, against = cells(row)
-        table.add_row(method, budget, change, sigma, worst, escape(against))
-    console.print(table, highlight=False)
+        shown.add_column(title, justify="left" if title in ("method", "σ against class bias") else "right")
+    for method, budget, change, sigma, worst, _, against in table(fronts):
+        shown.add_row(method, budget, change, sigma, worst, escape(against))
+    console.print(shown, highlight=False)
     console.print(f"\n{advise(fronts).sentence}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from hessian_surgery.compare.fronts import Fronts, Row
+from hessian_surgery.comparison.fronts import Fronts, Row
 from hessian_surgery.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.compare.protocol import Half, Protocol
-from hessian_surgery.compare.running import Outcome
+from hessian_surgery.comparison.protocol import Half, Protocol
+from hessian_surgery.comparison.running import Outcome
 from hessian_surgery.evidence import Difference
 from hessian_surgery.metrics import Array
 from hessian_surgery.rivals.edits import Edit

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery.compare.advice import advise
-from hessian_surgery.compare.entries import DEFAULT, Entry, parse_entry
-from hessian_surgery.compare.harness import compare, compare_logits
-from hessian_surgery.compare.protocol import Half, Protocol
-from hessian_surgery.compare.running import carry_out
+from hessian_surgery.comparison.advice import advise
+from hessian_surgery.comparison.entries import DEFAULT, Entry, parse_entry
+from hessian_surgery.comparison.harness import compare, compare_logits
+from hessian_surgery.comparison.protocol import Half, Protocol
+from hessian_surgery.comparison.running import carry_out
 from hessian_surgery.console.comparing import write_advised
 from hessian_surgery.console.inputs import Opened
 from hessian_surgery.objective import rates

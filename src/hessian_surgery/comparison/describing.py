@@ -1,7 +1,7 @@
 """Fronts in words: the rows of a table, and Markdown."""
 
-from hessian_surgery.compare.advice import advise
-from hessian_surgery.compare.fronts import Fronts, Row
+from hessian_surgery.comparison.advice import advise
+from hessian_surgery.comparison.fronts import Fronts, Row
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -24,6 +24,17 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
+def table(fronts: Fronts) -> list[tuple[str, ...]]:
+    """The rows of the table; budgets at which an entry answers alike share one."""
+    found: list[tuple[str, ...]] = []
+    for row in fronts.rows:
+        name, budget, *figures = cells(row)
+        same = found and found[-1][0] == name and list(found[-1][2:]) == figures
+        first = found.pop()[1].partition("–")[0] + "–" if same else ""
+        found.append((name, first + budget, *figures))
+    return found
+
+
 def to_markdown(fronts: Fronts) -> str:
     """The table, the advice and how much of each direction is a class bias, as Markdown."""
     base = fronts.base
@@ -37,7 +48,8 @@ def to_markdown(fronts: Fronts) -> str:
         "| σ against class bias at the same accuracy | seconds |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    lines += ["| " + " | ".join((*map(_escape, cells(row)), f"{row.seconds:.1f}")) + " |" for row in fronts.rows]
+    seconds = {row.name: f"{row.seconds:.1f}" for row in fronts.rows}
+    lines += ["| " + " | ".join((*map(_escape, line), seconds[line[0]])) + " |" for line in table(fronts)]
     lines += ["", f"**{advise(fronts).sentence}**"]
     for name, shares in fronts.bias_shares.items():
         listed = ", ".join(f"{share:.2f}" for share in shares[:20]) + (", …" if len(shares) > 20 else "")

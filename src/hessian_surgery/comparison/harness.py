@@ -8,11 +8,11 @@ from pathlib import Path
 from torch import nn
 
 from hessian_surgery.classifier import Classifier, as_classifier
-from hessian_surgery.compare.entries import FAMILIES, LOOP, Entry, require_logits_only
-from hessian_surgery.compare.fronts import Fronts, weigh
-from hessian_surgery.compare.preparing import Patient, examine
-from hessian_surgery.compare.protocol import Half, Protocol
-from hessian_surgery.compare.running import Outcome, run_loop_entry, run_swept, run_trained, run_trunk, train
+from hessian_surgery.comparison.entries import FAMILIES, LOOP, Entry, require_logits_only
+from hessian_surgery.comparison.fronts import Fronts, weigh
+from hessian_surgery.comparison.preparing import Patient, examine
+from hessian_surgery.comparison.protocol import Half, Protocol
+from hessian_surgery.comparison.running import Outcome, run_loop_entry, run_swept, run_trained, run_trunk, train
 from hessian_surgery.data.labelled import Data, as_labelled
 from hessian_surgery.rivals.posthoc import FROM_LOGITS
 from hessian_surgery.rivals.subject import Subject

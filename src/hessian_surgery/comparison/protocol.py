@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from hessian_surgery.compare.entries import DEFAULT, Entry, parse_entry
+from hessian_surgery.comparison.entries import DEFAULT, Entry, parse_entry
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError

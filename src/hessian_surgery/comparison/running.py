@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hessian_surgery.compare.entries import Entry, posthoc
-from hessian_surgery.compare.preparing import Patient
-from hessian_surgery.compare.protocol import Half, Protocol
+from hessian_surgery.comparison.entries import Entry, posthoc
+from hessian_surgery.comparison.preparing import Patient
+from hessian_surgery.comparison.protocol import Half, Protocol
 from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.objective import choose, rates, require_classes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from hessian_surgery.classifier import Classifier
-from hessian_surgery.compare.entries import FAMILIES, wanted_count
+from hessian_surgery.comparison.entries import FAMILIES, wanted_count
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions import (
     Directions,

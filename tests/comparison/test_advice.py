@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from hessian_surgery.compare.advice import advise
-from hessian_surgery.compare.describing import to_markdown
-from hessian_surgery.compare.fronts import Fronts, Gain, Row
+from hessian_surgery.comparison.advice import advise
+from hessian_surgery.comparison.describing import to_markdown
+from hessian_surgery.comparison.fronts import Fronts, Gain, Row
 from hessian_surgery.evidence import Difference
 from hessian_surgery.rivals.subject import Subject
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hessian_surgery.compare.fronts import Fronts, difference
+from hessian_surgery.comparison.fronts import Fronts, difference
 from hessian_surgery.evidence import Difference
 
 # Controls, which are not recommended.
@@ -40,7 +40,8 @@ def advise(fronts: Fronts) -> Advice:
         best = min(leaders, key=lambda name: spread[name].difference)
         return Advice(best, f"{best}: σ {_below(spread[best])} class bias at the same accuracy.")
     beside = {name: difference(fronts.gains[name].sigma_at_budget, level) for name in contenders}
-    gainers = [name for name in contenders if right[name].interval[0] > 0 and beside[name].interval[0] <= 0]
+    even = [name for name in contenders if beside[name].interval[0] <= 0]
+    gainers = [name for name in even if right[name].interval[0] > max(0.0, beside[name].difference)]
     if gainers:
         best = max(gainers, key=lambda name: right[name].difference)
         return Advice(best, f"{best}: accuracy {right[best]} against class bias, and as even (σ {beside[best]}).")

@@ -10,13 +10,14 @@ from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.entries import DEFAULT, Entry, parse_entry
 from hessian_surgery.comparison.harness import compare, compare_logits
 from hessian_surgery.comparison.protocol import Half, Protocol
-from hessian_surgery.comparison.running import carry_out
+from hessian_surgery.comparison.running import Trial, carry_out
 from hessian_surgery.console.comparing import write_advised
 from hessian_surgery.console.inputs import Opened
 from hessian_surgery.objective import rates
 from hessian_surgery.rivals.finetune import FINETUNES
 from hessian_surgery.rivals.posthoc import FROM_LOGITS
 from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.surgery.loop import Observer
 
 QUICK = hs.SurgeryConfig(iterations=1, hessian_samples=64)
 METHODS = ("class-bias", "surgery", "surgery:3", "class-bias+surgery", "surgery+class-bias", "random", "last-layer")
@@ -142,7 +143,9 @@ def test_no_held_out_label_is_seen(examined, digits_images, name):
     labels = subject.labels.clone()
     labels[half.held] = labels[half.held].flip(0)
     spoiled, entry = replace(subject, labels=labels), parse_entry(name)
-    one, two = (carry_out(entry, s, s, half, (0.0, 0.01)) for s in (subject, spoiled))
+    one, two = (
+        carry_out(entry, Trial(s, s, [half], Protocol(), Observer()), half, (0.0, 0.01)) for s in (subject, spoiled)
+    )
     for budget in (0.0, 0.01):
         assert torch.equal(one[budget].logits, two[budget].logits)
         assert not torch.equal(one[budget].logits, subject.logits)
@@ -155,7 +158,9 @@ def test_no_more_accuracy_is_given_up_than_the_budget_allows():
     logits = torch.stack([torch.zeros(2000), points - 1.9], dim=1)
     subject, chosen = Subject(("many", "few"), labels, logits), torch.arange(1000)
     budgets = (0.0, 0.02, 0.05, 0.3)
-    ends = carry_out(parse_entry("class-bias"), subject, subject, Half(chosen, chosen + 1000), budgets)
+    half = Half(chosen, chosen + 1000)
+    trial = Trial(subject, subject, [half], Protocol(), Observer())
+    ends = carry_out(parse_entry("class-bias"), trial, half, budgets)
     base = rates(logits[chosen], labels[chosen], 2)
     found = [rates(ends[budget].logits[chosen], labels[chosen], 2) for budget in budgets]
     assert all(base.accuracy - budget - 1e-9 <= f.accuracy for budget, f in zip(budgets, found, strict=True))

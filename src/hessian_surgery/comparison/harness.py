@@ -11,8 +11,8 @@ from hessian_surgery.classifier import Classifier, as_classifier
 from hessian_surgery.comparison.entries import FAMILIES, LOOP, Entry, require_logits_only
 from hessian_surgery.comparison.fronts import Fronts, weigh
 from hessian_surgery.comparison.preparing import Patient, examine
-from hessian_surgery.comparison.protocol import Half, Protocol
-from hessian_surgery.comparison.running import Outcome, run_loop_entry, run_swept, run_trained, run_trunk, train
+from hessian_surgery.comparison.protocol import Protocol
+from hessian_surgery.comparison.running import Outcome, Trial, run_loop_entry, run_swept, run_trained, run_trunk, train
 from hessian_surgery.data.labelled import Data, as_labelled
 from hessian_surgery.rivals.posthoc import FROM_LOGITS
 from hessian_surgery.rivals.subject import Subject
@@ -59,7 +59,8 @@ def compare(
         base = base or subject
         for entry in members:
             observer.remark(f"running {entry.name}")
-            outcomes += _run(entry, present, subject, base, halves, protocol, place, observer, trained)
+            prepared = trained + _prepared(entry, subject)
+            outcomes += _run(entry, Trial(subject, base, halves, protocol, observer, prepared), present, place)
     assert base is not None  # `nothing` has no training before it and comes first
     return weigh(base, outcomes, halves, protocol)
 
@@ -69,34 +70,26 @@ def compare_logits(subject: Subject, protocol: Protocol | None = None, observer:
     protocol, observer = protocol or Protocol(methods=FROM_LOGITS), observer or Observer()
     require_logits_only(protocol.entries)
     halves = protocol.halves(every_class(as_labelled((subject.logits, subject.labels), subject.classes), "logits"))
-    outcomes: list[Outcome] = []
-    for entry in protocol.entries:
-        fitted = run_swept(entry, subject, subject, halves, protocol, observer) if entry.methods else None
-        outcomes += fitted or run_trunk(entry, subject, halves, 0.0)
-    return weigh(subject, outcomes, halves, protocol)
+    trial = Trial(subject, subject, halves, protocol, observer)
+    runs = [run_swept(entry, trial) if entry.methods else run_trunk(entry, trial) for entry in protocol.entries]
+    return weigh(subject, [outcome for run in runs for outcome in run], halves, protocol)
 
 
-def _run(
-    entry: Entry,
-    patient: Patient,
-    subject: Subject,
-    base: Subject,
-    halves: list[Half],
-    protocol: Protocol,
-    folder: Path | None,
-    observer: Observer,
-    trained: float,
-) -> list[Outcome]:
+def _run(entry: Entry, trial: Trial, patient: Patient, folder: Path | None) -> list[Outcome]:
     """One entry on every split."""
-    families = {FAMILIES.get(name.partition(":")[0]) for name in entry.methods}
-    prepared = trained + sum(seconds for name, seconds in subject.prepared.items() if name in families)
     if entry.last:
-        return run_trained(entry, patient, subject, base, halves, protocol, folder, observer, prepared)
+        return run_trained(entry, trial, patient, folder)
     if not entry.methods:
-        return run_trunk(entry, subject, halves, prepared)
+        return run_trunk(entry, trial)
     if entry.methods == (LOOP,):
-        return run_loop_entry(entry, patient, halves, observer, prepared)
-    return run_swept(entry, subject, base, halves, protocol, observer, prepared)
+        return run_loop_entry(entry, trial, patient)
+    return run_swept(entry, trial)
+
+
+def _prepared(entry: Entry, subject: Subject) -> float:
+    """Seconds that the families of directions took which an entry uses."""
+    families = {FAMILIES.get(name.partition(":")[0]) for name in entry.methods}
+    return sum(seconds for name, seconds in subject.prepared.items() if name in families)
 
 
 def _after_training(

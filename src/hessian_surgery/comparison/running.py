@@ -24,6 +24,27 @@ from hessian_surgery.surgery.prepare import prepare
 
 
 @dataclass(frozen=True)
+class Trial:
+    """What every entry is tried on.
+
+    Attributes:
+        subject: the model that methods are applied to.
+        base: the model that accuracy counts from.
+        halves: the splits.
+        protocol: the budgets.
+        observer: told about progress.
+        prepared: seconds spent on the subject before.
+    """
+
+    subject: Subject
+    base: Subject
+    halves: list[Half]
+    protocol: Protocol
+    observer: Observer
+    prepared: float = 0.0
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What an entry answers at one budget.
 
@@ -45,46 +66,27 @@ class Outcome:
     edits: tuple[Edit, ...] = ()
 
 
-def run_swept(
-    entry: Entry,
-    subject: Subject,
-    base: Subject,
-    halves: list[Half],
-    protocol: Protocol,
-    observer: Observer,
-    prepared: float = 0.0,
-) -> list[Outcome]:
-    """A chain of post-hoc methods, fitted on each split's sensitivity half at each budget.
-
-    Args:
-        entry: its methods.
-        subject: the model that they are applied to.
-        base: the model that accuracy counts from.
-        halves: the splits.
-        protocol: the budgets.
-        observer: told about progress.
-        prepared: seconds spent before.
-    """
-    predicted = {budget: torch.full((len(halves), len(base.labels)), -1) for budget in protocol.budgets}
-    reasons: dict[float, dict[int, str]] = {budget: {} for budget in protocol.budgets}
+def run_swept(entry: Entry, trial: Trial) -> list[Outcome]:
+    """A chain of post-hoc methods, fitted on each split's sensitivity half at each budget."""
+    halves, budgets = trial.halves, trial.protocol.budgets
+    predicted = {budget: torch.full((len(halves), len(trial.base.labels)), -1) for budget in budgets}
+    reasons: dict[float, dict[int, str]] = {budget: {} for budget in budgets}
     edits: dict[float, tuple[Edit, ...]] = {}
     started = time.perf_counter()
     for i, half in enumerate(halves):
-        for budget, done in carry_out(entry, subject, base, half, protocol.budgets).items():
+        for budget, done in carry_out(entry, trial, half, budgets).items():
             if isinstance(done, Start):
                 predicted[budget][i] = done.logits.argmax(dim=1).cpu()
                 if i == 0 and not entry.trunk:
                     edits[budget] = done.edits
             else:
                 reasons[budget][i] = done
-        observer.stage(entry.name, i + 1, len(halves))
-    seconds = prepared + (time.perf_counter() - started) / len(halves)
-    return [Outcome(entry.name, b, predicted[b], reasons[b], seconds, edits.get(b, ())) for b in protocol.budgets]
+        trial.observer.stage(entry.name, i + 1, len(halves))
+    seconds = trial.prepared + (time.perf_counter() - started) / len(halves)
+    return [Outcome(entry.name, b, predicted[b], reasons[b], seconds, edits.get(b, ())) for b in budgets]
 
 
-def carry_out(
-    entry: Entry, subject: Subject, base: Subject, half: Half, budgets: tuple[float, ...]
-) -> dict[float, Start | str]:
+def carry_out(entry: Entry, trial: Trial, half: Half, budgets: tuple[float, ...]) -> dict[float, Start | str]:
     """A chain's post-hoc methods one after the other, each chosen on the sensitivity half above the floor.
 
     The floor is the accuracy of the base model there, less the budget; a chain that starts below it, after a
@@ -93,11 +95,12 @@ def carry_out(
     Returns:
         Where each budget leads, or why it leads nowhere.
     """
+    subject, base = trial.subject, trial.base
     labels, classes = base.labels[half.chosen], len(base.classes)
     try:
         for part, where in ((half.chosen, "sensitivity"), (half.held, "held-out")):
             require_classes(base.labels[part], base.classes, where)
-        accuracies = [rates(s.logits[half.chosen], labels, classes).accuracy for s in (base, subject)]
+        floor = min(rates(s.logits[half.chosen], labels, classes).accuracy for s in (base, subject))
     except InputError as reason:
         return dict.fromkeys(budgets, str(reason))
     present: dict[float, Start | str] = dict.fromkeys(budgets, Start.of(subject.logits))
@@ -110,69 +113,58 @@ def carry_out(
                 if id(start) not in fitted:
                     fitted[id(start)] = posthoc(name)(subject, start, half.chosen)
                 found = fitted[id(start)]
-                present[budget] = found[choose([c.rates for c in found], min(accuracies) - budget)].end
+                present[budget] = found[choose([c.rates for c in found], floor - budget)].end
             except InputError as reason:
                 present[budget] = str(reason)
     return present
 
 
-def run_loop_entry(
-    entry: Entry, patient: Patient, halves: list[Half], observer: Observer, prepared: float
-) -> list[Outcome]:
+def run_loop_entry(entry: Entry, trial: Trial, patient: Patient) -> list[Outcome]:
     """The paper's loop (`operate`) on each split's sensitivity half; one point, whose price is its own."""
 
     def answers(half: Half) -> Tensor:
         problem, _ = prepare(patient.classifier, patient.training, patient.images.subset(half.chosen), patient.config)
         before = problem.space.snapshot()
         try:
-            run_loop(problem, observer)
+            run_loop(problem, trial.observer)
             return compute_logits(patient.classifier, patient.images, patient.config.batch_size).argmax(dim=1)
         finally:
             problem.space.restore(before)
 
-    return [_one_point(entry, halves, len(patient.images), answers, prepared)]
+    return [_one_point(entry, trial, answers)]
 
 
-def run_trained(
-    entry: Entry,
-    patient: Patient,
-    subject: Subject,
-    base: Subject,
-    halves: list[Half],
-    protocol: Protocol,
-    folder: Path | None,
-    observer: Observer,
-    prepared: float,
-) -> list[Outcome]:
+def run_trained(entry: Entry, trial: Trial, patient: Patient, folder: Path | None) -> list[Outcome]:
     """A chain that ends in a training: operated on the first split, then trained; judged on that split alone.
 
     The training sees no labelled image of the comparison, but what it starts from has seen the sensitivity half.
     """
+    budget = trial.protocol.headline
 
     def answers(half: Half) -> Tensor:
         module = copy.deepcopy(patient.classifier.module)
         moved = replace(patient, classifier=replace(patient.classifier, module=module))
-        done = carry_out(entry, subject, base, half, (protocol.headline,))[protocol.headline]
+        done = carry_out(entry, trial, half, (budget,))[budget]
         if not isinstance(done, Start):
             raise InputError(done)
-        apply_edits(module, subject.head, done.edits)
-        train(moved, entry.last, entry.name, protocol, folder, observer)
+        apply_edits(module, trial.subject.head, done.edits)
+        train(moved, entry.last, entry.name, trial.protocol, folder, trial.observer)
         return compute_logits(moved.classifier, moved.images, moved.config.batch_size).argmax(dim=1)
 
-    return [_one_point(entry, halves, len(patient.images), answers, prepared, only_first=True)]
+    return [_one_point(entry, replace(trial, halves=trial.halves[:1]), answers, len(trial.halves))]
 
 
-def run_trunk(entry: Entry, subject: Subject, halves: list[Half], prepared: float) -> list[Outcome]:
-    """A training alone: the same answers in every split."""
-    answers = subject.logits.argmax(dim=1).cpu()
-    return [_one_point(entry, halves, len(answers), lambda _: answers, prepared)]
+def run_trunk(entry: Entry, trial: Trial) -> list[Outcome]:
+    """The model as it is, or after a training: the same answers in every split."""
+    answers = trial.subject.logits.argmax(dim=1).cpu()
+    return [_one_point(entry, trial, lambda _: answers)]
 
 
 def train(patient: Patient, name: str, chain: str, protocol: Protocol, folder: Path | None, observer: Observer) -> None:
     """Fine-tune a patient's model in place, keeping its state under the chain's name."""
     config = FINETUNES[name]
-    share = protocol.epochs / config.epochs
-    config = replace(config, epochs=protocol.epochs, head_epochs=round(share * config.head_epochs), seed=protocol.seed)
+    head_epochs = round(protocol.epochs / config.epochs * config.head_epochs)
+    config = replace(config, epochs=protocol.epochs, head_epochs=head_epochs, seed=protocol.seed)
     finetune(
         patient.classifier,
         patient.training,
@@ -182,21 +174,15 @@ def train(patient: Patient, name: str, chain: str, protocol: Protocol, folder: P
     )
 
 
-def _one_point(
-    entry: Entry,
-    halves: list[Half],
-    images: int,
-    answers: Callable[[Half], Tensor],
-    prepared: float,
-    only_first: bool = False,
-) -> Outcome:
-    predicted, reasons = torch.full((len(halves), images), -1), dict[int, str]()
+def _one_point(entry: Entry, trial: Trial, answers: Callable[[Half], Tensor], splits: int | None = None) -> Outcome:
+    """An entry that has one point; of `splits`, those beyond the trial's are left blank."""
+    halves = trial.halves
+    predicted, reasons = torch.full((splits or len(halves), len(trial.base.labels)), -1), dict[int, str]()
     started = time.perf_counter()
-    used = halves[:1] if only_first else halves
-    for i, half in enumerate(used):
+    for i, half in enumerate(halves):
         try:
             predicted[i] = answers(half)
         except InputError as reason:
             reasons[i] = str(reason)
-    seconds = prepared + (time.perf_counter() - started) / len(used)
+    seconds = trial.prepared + (time.perf_counter() - started) / len(halves)
     return Outcome(entry.name, None, predicted, reasons, seconds)

@@ -4,12 +4,10 @@ import copy
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hessian_surgery.comparison.advice import Advice, advise
@@ -21,6 +19,7 @@ from hessian_surgery.comparison.harness import compare, compare_logits
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
 from hessian_surgery.console.inputs import Opened, choose_config, choose_device, numbers, open_given
 from hessian_surgery.console.output import notes, print_json, print_notes
+from hessian_surgery.console.progress import BarObserver
 from hessian_surgery.data.labelled import LabelledSet, together
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.errors import InputError
@@ -31,41 +30,8 @@ from hessian_surgery.report.figures import save_figure
 from hessian_surgery.rivals.edits import apply_edits
 from hessian_surgery.rivals.posthoc import FROM_LOGITS
 from hessian_surgery.rivals.subject import load_logits
-from hessian_surgery.surgery.loop import Observer
 from hessian_surgery.surgery.operate import environment, stored_state
 from hessian_surgery.tensorfile import save_tensors
-
-
-class ComparisonObserver(Observer):
-    """A bar for the stage that is under way, where stderr is a terminal."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            *columns,
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("starting", total=None)
-
-    def __enter__(self) -> "ComparisonObserver":
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def remark(self, text: str) -> None:
-        """Name what comes now."""
-        self._progress.update(self._task, description=text, completed=0, total=None)
-
-    def stage(self, name: str, done: int, total: int) -> None:
-        """Move the bar."""
-        self._progress.update(self._task, description=name, completed=done, total=total)
 
 
 def compare_given(given: dict[str, Any]) -> None:
@@ -92,12 +58,12 @@ def _compare(given: dict[str, Any], protocol: Protocol) -> tuple[Fronts, Opened 
     """The comparison, and the model unless there are only logits."""
     if given["logits"] is not None:
         subject = load_logits(given["logits"])
-        with ComparisonObserver(notes()) as observer:
+        with BarObserver(notes()) as observer:
             return compare_logits(subject, protocol, observer), None
     config = choose_config(given)
     opened, images = open_patient(given)
     print_notes(opened.remarks)
-    with ComparisonObserver(notes()) as observer:
+    with BarObserver(notes()) as observer:
         fronts = compare(
             opened.model,
             data=images,

@@ -1,8 +1,10 @@
 """Progress in the terminal, on stderr: a bar for the whole operation and a line per iteration."""
 
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from hessian_surgery.surgery.loop import IterationRecord, Observer
@@ -11,20 +13,16 @@ from hessian_surgery.surgery.loop import IterationRecord, Observer
 STAGES = {"lanczos": (0.0, 0.3), "sensitivity": (0.3, 0.65), "measure": (0.95, 0.05)}
 
 
-class TerminalObserver(Observer):
-    """A bar with the stage and the time left, where stderr is a terminal, and a line per iteration.
+class BarObserver(Observer):
+    """A bar with the stage and the time left, where stderr is a terminal.
 
     Args:
         console: where to print.
-        iterations: how many there will be.
-        opening: lines to print once work begins, which is when the input has been found good.
+        total: what the bar counts to; None where that shows later.
     """
 
-    def __init__(self, console: Console, iterations: int, opening: tuple[str, ...] = ()) -> None:
+    def __init__(self, console: Console, total: int | None = None) -> None:
         self._console = console
-        self._opening = list(opening)
-        self._total = iterations
-        self._finished = 0
         self._progress = Progress(
             TextColumn("[progress.description]{task.description}"),
             BarColumn(),
@@ -35,9 +33,9 @@ class TerminalObserver(Observer):
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("starting", total=iterations)
+        self._task = self._progress.add_task("starting", total=total)
 
-    def __enter__(self) -> "TerminalObserver":
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
@@ -45,6 +43,26 @@ class TerminalObserver(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, description=escape(name), completed=done, total=total)
+
+
+class TerminalObserver(BarObserver):
+    """The bar of a whole operation, and a line per iteration.
+
+    Args:
+        console: where to print.
+        iterations: how many there will be.
+        opening: lines to print once work begins, which is when the input has been found good.
+    """
+
+    def __init__(self, console: Console, iterations: int, opening: tuple[str, ...] = ()) -> None:
+        super().__init__(console, iterations)
+        self._opening = list(opening)
+        self._total = iterations
+        self._finished = 0
 
     def remark(self, text: str) -> None:
         """Print a line once work begins."""

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
-MARKS = "osD^vP*X"
+# Where colours come round again, marks and strokes change.
+MARKS, STROKES = "osD^v", ("-", "--", ":", "-.")
 # What changes no answer, or nothing that could be seen: its point is the model's own.
 HIDDEN = ("nothing", "temperature")
 
@@ -22,7 +23,7 @@ def draw(fronts: Fronts) -> "Figure":
     for panel, what in zip(axes, ("sigma", "worst"), strict=True):
         for i, name in enumerate(names):
             rows = sorted((r for r in fronts.rows if r.name == name and r.splits), key=lambda r: -r.delta_accuracy)
-            _line(panel, rows, what, COLOURS[i % len(COLOURS)], MARKS[i // len(COLOURS) % len(MARKS)])
+            _line(panel, rows, what, *_look(i))
         panel.plot(0, 100 * fronts.base[what], marker="+", markersize=14, color=GREY, label="the model as it is")
         panel.axvline(0, color=GREY, linewidth=0.8)
         panel.set_xlabel("change of accuracy (pp)")
@@ -34,9 +35,14 @@ def draw(fronts: Fronts) -> "Figure":
     return figure
 
 
-def _line(panel: "Axes", rows: list[Row], what: str, colour: str, mark: str) -> None:
+def _look(i: int) -> tuple[str, str, str]:
+    """Colour, mark and stroke of the line number i."""
+    turn = i // len(COLOURS)
+    return COLOURS[i % len(COLOURS)], MARKS[turn % len(MARKS)], STROKES[turn % len(STROKES)]
+
+
+def _line(panel: "Axes", rows: list[Row], what: str, colour: str, mark: str, stroke: str) -> None:
     change, value = [100 * row.delta_accuracy for row in rows], [100 * getattr(row, what) for row in rows]
-    error = [100 * row.sigma_se for row in rows] if what == "sigma" else None
-    panel.errorbar(
-        change, value, yerr=error, marker=mark, color=colour, linewidth=1.4, markersize=5, label=rows[0].name
-    )
+    if what == "sigma":
+        panel.errorbar(change, value, yerr=[100 * row.sigma_se for row in rows], fmt="none", ecolor=colour, alpha=0.3)
+    panel.plot(change, value, marker=mark, linestyle=stroke, color=colour, linewidth=1.4, ms=5, label=rows[0].name)

@@ -14,7 +14,7 @@ from hessian_surgery.objective import TEMPERATURE, logit_unit, soft_objective
 PRICES = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0)
 # Parts of the way from nothing to a fit that are candidates too: a shorter step generalises better.
 SHARES = tuple(np.arange(1, 21) / 20)
-# On the mean square of the coefficients, which are in units of `logit_unit`. Chosen with the temperature of the objective
+# On the mean square of the coefficients, which are in units of `logit_unit`. Chosen, with the objective's temperature,
 # inside the development halves of three data sets (docs/architecture.md).
 RIDGE = 0.16
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery.directions import Directions, class_gradients, logit_change, random_directions
+from hessian_surgery.directions import Directions, Probe, class_gradients, logits_after, random_directions
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.objective import TEMPERATURE, logit_unit
 
@@ -40,7 +40,7 @@ def test_a_coefficient_of_1_moves_logits_by_their_own_size(examined, digits_imag
     directions = subject.family(family)
     for i in range(len(directions)):
         step = directions.step(0.01 * np.eye(len(directions))[i])
-        moved = logit_change(classifier, directions.space, step, digits_images) - subject.logits
+        moved = logits_after(classifier, directions.space, step, digits_images) - subject.logits
         assert float(moved.square().mean().sqrt()) / 0.01 == pytest.approx(logit_unit(subject.logits), rel=0.05)
 
 
@@ -57,18 +57,18 @@ def test_weights_come_back_bit_for_bit(trained, digits_images):
     space, before = hs.parameter_space(trained), {n: t.clone() for n, t in trained.state_dict().items()}
     classifier = hs.Classifier(trained)
     logits = compute_logits(classifier, digits_images)
-    random_directions(classifier, space, 2, digits_images, logits)
+    random_directions(Probe(classifier, space, digits_images, logits), 2)
     after = trained.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     with pytest.raises(RuntimeError):
-        logit_change(classifier, space, torch.full((space.dimension,), 1.0), hs.as_labelled((torch.ones(2, 3), [0, 1])))
+        logits_after(classifier, space, torch.full((space.dimension,), 1.0), hs.as_labelled((torch.ones(2, 3), [0, 1])))
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_a_class_gradient_is_that_of_soft_accuracy(trained, digits_parts, digits_images):
     space, classifier = hs.parameter_space(trained), hs.Classifier(trained)
     logits = compute_logits(classifier, digits_images)
-    found = class_gradients(classifier, space, digits_parts.hessian, digits_images, logits)
+    found = class_gradients(Probe(classifier, space, digits_images, logits), digits_parts.hessian)
     for label in (0, 3, 9):
         members = digits_parts.hessian.subset((digits_parts.hessian.labels == label).nonzero()[:, 0])
         sure = torch.softmax(trained(members.inputs()) / (TEMPERATURE * logit_unit(logits)), dim=1)[:, label].mean()
@@ -117,5 +117,5 @@ def test_both_sides_of_a_difference_are_taken_at_the_same_amplitude():
     data = hs.as_labelled((torch.randn(30, 3), torch.arange(30) % 3))
     module = Even()
     classifier, space = hs.Classifier(module), hs.parameter_space(module)
-    found = random_directions(classifier, space, 1, data, compute_logits(classifier, data))
+    found = random_directions(Probe(classifier, space, data, compute_logits(classifier, data)), 1)
     assert found.changes.abs().max() == 0

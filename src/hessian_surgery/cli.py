@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from hessian_surgery import __version__
 from hessian_surgery.console import options as option
-from hessian_surgery.console.comparing import compare_given
+from hessian_surgery.console.comparing import METHODS_HELP, compare_given
 from hessian_surgery.console.inputs import (
     DEMO_MARK,
     Opened,
@@ -250,11 +250,11 @@ def compare(
     sensitivity_data: option.SensitivityData = None,
     heldout_data: option.HeldoutData = None,
     logits: Annotated[Path | None, typer.Option(help="Cached logits instead of a model: .safetensors.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Which, such as class-bias,surgery:20,focal+surgery.")] = None,
+    methods: Annotated[str | None, typer.Option(help=METHODS_HELP)] = None,
     splits: Annotated[int, typer.Option(help="How often the images are halved anew.")] = 5,
-    budgets: Annotated[str | None, typer.Option(help="Accuracy to give up, in pp, such as 0,0.2,0.5,1.")] = None,
+    budgets: Annotated[str | None, typer.Option(help="Accuracy to give up, in pp; 0,0.2,0.5,1 by default.")] = None,
     epochs: Annotated[int, typer.Option(help="Of each training that a method begins or ends with.")] = 15,
-    out: Annotated[Path | None, typer.Option(help="Folder for table, figure, logits, predictions, patch.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep table, figure, logits, predictions and patch here.")] = None,
     preset: option.Preset = "default",
     seed: option.Seed = 0,
     device: option.Device = None,

@@ -68,45 +68,50 @@ class Directions:
         return (explained / total.clamp(min=1e-30)).double().cpu().numpy()
 
 
-def spike_directions(
-    classifier: Classifier, spectrum: Spectrum, data: LabelledSet, logits: Tensor, progress: Progress | None = None
-) -> Directions:
+@dataclass(frozen=True)
+class Probe:
+    """What directions are tried on.
+
+    Attributes:
+        classifier: the model.
+        space: the weights that move.
+        data: the images.
+        logits: theirs (N, C) at the present weights, on the weights' device.
+        batch_size: images per forward pass.
+        progress: called with (directions done, directions in all).
+    """
+
+    classifier: Classifier
+    space: ParameterSpace
+    data: LabelledSet
+    logits: Tensor
+    batch_size: int = BATCH_SIZE
+    progress: Progress | None = None
+
+    def change(self, step: Tensor) -> Tensor:
+        """The change of the logits (N, C) that a step (p,) makes."""
+        return logits_after(self.classifier, self.space, step, self.data, self.batch_size) - self.logits
+
+
+def spike_directions(probe: Probe, spectrum: Spectrum) -> Directions:
     """The spikes of a spectrum."""
-    return _probed("spikes", classifier, spectrum.space, spectrum.vector, len(spectrum), data, logits, progress)
+    return _probed("spikes", probe, spectrum.vector, len(spectrum))
 
 
-def class_gradients(
-    classifier: Classifier,
-    space: ParameterSpace,
-    training: LabelledSet,
-    data: LabelledSet,
-    logits: Tensor,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Directions:
+def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Directions:
     """For each class, the gradient of its soft accuracy on training images: one backward pass over each class's."""
-    capped, temperature = cap_per_class(training, PER_CLASS, seed), TEMPERATURE * logit_unit(logits)
-    rows = list(_soft_accuracy_gradients(classifier, space, capped, temperature))
-    return _probed("class gradients", classifier, space, rows.__getitem__, len(rows), data, logits, progress)
+    rows = list(_soft_accuracy_gradients(probe, cap_per_class(training, PER_CLASS, seed)))
+    return _probed("class-gradients", probe, rows.__getitem__, len(rows))
 
 
-def random_directions(
-    classifier: Classifier,
-    space: ParameterSpace,
-    count: int,
-    data: LabelledSet,
-    logits: Tensor,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Directions:
+def random_directions(probe: Probe, count: int, seed: int = 0) -> Directions:
     """Gaussian directions, of unit length."""
-
-    drawn = (gaussian(space, generator(seed, "random-direction", i)) for i in range(count))
+    drawn = (gaussian(probe.space, generator(seed, "random-direction", i)) for i in range(count))
     rows = [vector / length(vector) for vector in drawn]
-    return _probed("random", classifier, space, rows.__getitem__, count, data, logits, progress)
+    return _probed("random", probe, rows.__getitem__, count)
 
 
-def logit_change(
+def logits_after(
     classifier: Classifier,
     space: ParameterSpace,
     step: Tensor,
@@ -122,50 +127,40 @@ def logit_change(
         space.restore(before)
 
 
-def _soft_accuracy_gradients(
-    classifier: Classifier, space: ParameterSpace, training: LabelledSet, temperature: float
-) -> Iterator[Tensor]:
+def _soft_accuracy_gradients(probe: Probe, training: LabelledSet) -> Iterator[Tensor]:
+    classifier, space = probe.classifier, probe.space
+    temperature, size = TEMPERATURE * logit_unit(probe.logits), max(1, probe.batch_size // 2)
     for label in range(len(training.classes)):
         members = (training.labels == label).nonzero().squeeze(1)
         if len(members) == 0:
             continue
         total = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
         with classifier.evaluating(), deterministic_kernels(exact=True), torch.enable_grad():
-            for inputs, labels in training.subset(members).batches(BATCH_SIZE // 2, classifier.device):
+            for inputs, labels in training.subset(members).batches(size, classifier.device):
                 sure = torch.softmax(classifier.logits(inputs) / temperature, dim=1)
                 right = sure.gather(1, labels[:, None]).sum()
                 total += space.flatten(torch.autograd.grad(right, space.parameters, materialize_grads=True))
-        size = length(total)
-        if size > 0:
-            yield total / size
+        norm = length(total)
+        if norm > 0:
+            yield total / norm
 
 
-def _probed(
-    name: str,
-    classifier: Classifier,
-    space: ParameterSpace,
-    vector: Vector,
-    count: int,
-    data: LabelledSet,
-    logits: Tensor,
-    progress: Progress | None,
-) -> Directions:
+def _probed(name: str, probe: Probe, vector: Vector, count: int) -> Directions:
     """Central differences of logits along each direction, at the amplitude that moves them by about `PROBE`."""
-    scales, changes = np.empty(count), torch.empty(count, *logits.shape, device=space.device)
-    amplitude, unit = 1e-2, logit_unit(logits)
+    scales, changes = np.empty(count), torch.empty(count, *probe.logits.shape, device=probe.space.device)
+    amplitude, unit = 1e-2, logit_unit(probe.logits)
     for i in range(count):
         direction = vector(i)
         for attempt in range(4):  # the first amplitude is a guess; neighbours are alike
-            up = logit_change(classifier, space, amplitude * direction, data) - logits
+            up = probe.change(amplitude * direction)
             moved = float(up.square().mean().sqrt()) / unit
             if moved == 0 or PROBE / 4 < moved < PROBE * 4 or attempt == 3:
                 break
             amplitude *= float(np.clip(PROBE / moved, 1e-4, 1e4))
-        down = logit_change(classifier, space, -amplitude * direction, data) - logits
-        slope = (up - down) / (2 * amplitude)
+        slope = (up - probe.change(-amplitude * direction)) / (2 * amplitude)
         size = float(slope.square().mean().sqrt()) / unit
         scales[i] = 1 / size if size > 0 else 0.0
         changes[i] = slope * scales[i]
-        if progress is not None:
-            progress(i + 1, count)
-    return Directions(name, space, vector, scales, changes)
+        if probe.progress is not None:
+            probe.progress(i + 1, count)
+    return Directions(name, probe.space, vector, scales, changes)

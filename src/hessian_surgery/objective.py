@@ -41,8 +41,10 @@ def rates(logits: Tensor, labels: Tensor, classes: int) -> Rates:
 
 def logit_unit(logits: Tensor) -> float:
     """How far logits (n, C) must move to change an answer: the median distance from the largest to the second."""
+    if logits.shape[1] < 2:
+        raise InputError(f"logits: got {logits.shape[1]} a sample; two classes or more are needed")
     first, second = logits.topk(2, dim=1).values.unbind(dim=1)
-    return float((first - second).median())
+    return float((first - second).median().clamp(min=1e-6))
 
 
 def soft_rates(logits: Tensor, labels: Tensor, classes: int, temperature: float) -> tuple[Tensor, Tensor]:
@@ -52,9 +54,9 @@ def soft_rates(logits: Tensor, labels: Tensor, classes: int, temperature: float)
     goes to 0.
     """
     sure = torch.softmax(logits / temperature, dim=1).gather(1, labels[:, None]).squeeze(1)
-    counts = torch.bincount(labels, minlength=classes)
-    sums = torch.zeros(classes, dtype=sure.dtype, device=sure.device).index_add(0, labels, sure)
-    return sure.mean(), sums / counts
+    # A product, not a scattered sum, which a GPU adds up in another order each time.
+    members = torch.nn.functional.one_hot(labels, classes).to(sure.dtype)
+    return sure.mean(), (sure @ members) / members.sum(dim=0)
 
 
 def soft_objective(logits: Tensor, labels: Tensor, classes: int, temperature: float, price: float) -> Tensor:

@@ -31,7 +31,10 @@ def fronts(gains, bias_effect=-0.05, bias=None):
         base={"accuracy": 0.9, "sigma": 0.13, "worst": 0.5, "balanced_accuracy": 0.8},
         rows=(bias or row("class-bias"), *(row(name) for name in gains)),
         bias_effect=effect,
-        gains={name: Gain(around(sigma), around(sigma), around(accuracy)) for name, (sigma, accuracy) in gains.items()},
+        gains={
+            name: Gain(around(sigma), around(sigma), around(accuracy), around(bias_effect + sigma), around(accuracy))
+            for name, (sigma, accuracy) in gains.items()
+        },
         bias_shares={"spikes": [0.9, 0.5]},
         predicted={},
         edits={},
@@ -93,7 +96,7 @@ def test_the_markdown_has_a_line_for_each_row_and_the_advice():
     text = to_markdown(fronts({"surgery": (-0.03, 0.0), "focal|x": (0.0, 0.0)}))
     assert "| surgery | 0.2 | -0.10 | 8.00 ± 1.00 | 60.0 | 80.0 |  | 1.5 |" in text
     assert "focal\\|x" in text
-    assert "**surgery: σ 3.0 [2.0, 4.0] pp below class bias at the same accuracy.**" in text
+    assert "**surgery: σ 3.0 \\[2.0, 4.0\\] pp below class bias at the same accuracy.**" in text
     assert "(spikes): 0.90, 0.50." in text
 
 
@@ -102,3 +105,18 @@ def test_accuracy_bought_with_spread_is_no_gain():
     given = fronts({"tau-norm": (-0.001, 0.02)})
     worse = replace(given.gains["tau-norm"], sigma_at_budget=around(0.03))
     assert advise(replace(given, gains={"tau-norm": worse})).method == "class-bias"
+
+
+def test_what_leaves_the_model_alone_is_no_gain():
+    """Ahead of class bias in accuracy, since that one overfits, and no different from doing nothing."""
+    given = fronts({"logit-adjustment": (0.0, 0.02)}, bias_effect=-0.004)
+    idle = replace(given.gains["logit-adjustment"], sigma_change=around(0.0), accuracy_change=around(0.0))
+    assert advise(replace(given, gains={"logit-adjustment": idle})).method == "nothing"
+
+
+def test_another_method_may_lower_spread_where_class_bias_shows_nothing():
+    given = fronts({"surgery": (0.0, 0.0)}, bias_effect=-0.004)
+    lowering = replace(given.gains["surgery"], sigma_change=around(-0.02))
+    found = advise(replace(given, gains={"surgery": lowering}))
+    assert found.method == "surgery"
+    assert "σ -2.0 pp [-2.9, -1.1] against the model as it is" in found.sentence

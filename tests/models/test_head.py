@@ -69,3 +69,31 @@ def test_features_go_through_the_head_to_the_logits(trained, digits_parts):
     assert all(torch.equal(before[name], tensor) for name, tensor in trained.state_dict().items())
     assert not trained.fc._forward_hooks
     assert not trained.fc._forward_pre_hooks
+
+
+class Cosine(nn.Linear):
+    """A linear layer in name."""
+
+    def forward(self, x):
+        return super().forward(nn.functional.normalize(x, dim=1))
+
+
+class Tied(nn.Module):
+    """Its head shares its weight with the layer before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.head.weight = self.first.weight
+
+    def forward(self, x):
+        return self.head(self.first(x))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [Cosine(4, 3), Tied(), nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))],
+    ids=lambda m: type(m).__name__,
+)
+def test_a_head_that_cannot_be_edited_alone_is_none(module):
+    assert find_head(hs.Classifier(module), torch.randn(2, 4)) is None

@@ -35,7 +35,7 @@ def test_a_plain_file_is_enough(tmp_path):
 
 def test_there_may_be_more_logits_than_classes(tmp_path):
     held = made_up() | {"training_counts": torch.tensor([4, 4]), "labels": torch.arange(6) % 2}
-    save_file(held, tmp_path / "more.safetensors", {"classes": "ant\nbee"})
+    save_file(held, tmp_path / "more.safetensors", {"classes": '["ant", "bee"]'})
     assert load_logits(tmp_path / "more.safetensors").classes == ("ant", "bee")
 
 
@@ -56,8 +56,8 @@ def without(name):
         (made_up() | {"labels": torch.arange(6) % 4}, None, "labels or 3 class names beyond its 3 logits"),
         (made_up() | {"labels": torch.arange(6) % 3 - 1}, None, "labels or 3 class names beyond"),
         ({"logits": torch.ones(0, 3), "labels": torch.ones(0).long()}, None, "labels or 3 class names beyond"),
-        (made_up(), "a\nb\nc\nd", "labels or 4 class names beyond its 3 logits"),
-        (made_up(), "a\nb", "labels or 2 class names beyond"),
+        (made_up(), '["a", "b", "c", "d"]', "labels or 4 class names beyond its 3 logits"),
+        (made_up(), '["a", "b"]', "labels or 2 class names beyond"),
         (made_up() | {"training_counts": torch.tensor([1, 2])}, None, r"training_counts has shape \(2,\)"),
     ],
 )

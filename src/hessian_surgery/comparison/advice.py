@@ -33,21 +33,40 @@ def advise(fronts: Fronts) -> Advice:
         return Advice("nothing", f"No advice: class bias failed on every split ({next(iter(bias.reasons.values()))}).")
     contenders = [name for name in fronts.gains if name.partition(":")[0] not in CONTROLS]
     level = 0.05 / max(1, len(contenders))
-    spread = {name: difference(fronts.gains[name].sigma, level) for name in contenders}
-    right = {name: difference(fronts.gains[name].accuracy, level) for name in contenders}
-    leaders = [name for name in contenders if spread[name].interval[1] < 0]
+
+    def against(what: str) -> dict[str, Difference]:
+        return {name: difference(getattr(fronts.gains[name], what), level) for name in contenders}
+
+    spread, beside, right = against("sigma"), against("sigma_at_budget"), against("accuracy")
+    lowered, raised = against("sigma_change"), against("accuracy_change")
+    # A method that leaves the model alone is no gain, however badly class bias fares.
+    effective = [n for n in contenders if lowered[n].interval[1] < 0 or raised[n].interval[0] > 0]
+    leaders = [name for name in effective if spread[name].interval[1] < 0]
     if leaders:
         best = min(leaders, key=lambda name: spread[name].difference)
         return Advice(best, f"{best}: σ {_below(spread[best])} class bias at the same accuracy.")
-    beside = {name: difference(fronts.gains[name].sigma_at_budget, level) for name in contenders}
-    even = [name for name in contenders if beside[name].interval[0] <= 0]
+    even = [name for name in effective if beside[name].interval[0] <= 0]
     gainers = [name for name in even if right[name].interval[0] > max(0.0, beside[name].difference)]
     if gainers:
         best = max(gainers, key=lambda name: right[name].difference)
         return Advice(best, f"{best}: accuracy {right[best]} against class bias, and as even (σ {beside[best]}).")
     if fronts.bias_effect.interval[1] >= 0:
+        return _without_bias(fronts, effective, lowered)
+    return _bias(fronts, spread)
+
+
+def _without_bias(fronts: Fronts, effective: list[str], lowered: dict[str, Difference]) -> Advice:
+    """Where class bias does not lower σ beyond noise."""
+    lowering = [name for name in effective if lowered[name].interval[1] < 0]
+    if not lowering:
         return Advice("nothing", f"Nothing lowers σ beyond noise (class bias: {fronts.bias_effect}): keep the model.")
-    closest = min(contenders, key=lambda name: spread[name].difference, default=None)
+    best = min(lowering, key=lambda name: lowered[name].difference)
+    return Advice(best, f"{best}: σ {lowered[best]} against the model as it is; class bias shows {fronts.bias_effect}.")
+
+
+def _bias(fronts: Fronts, spread: dict[str, Difference]) -> Advice:
+    """Where class bias lowers σ, and no other method is ahead of it."""
+    closest = min(spread, key=lambda name: spread[name].difference, default=None)
     if closest is None:
         return Advice("class-bias", f"Class bias lowers σ: {fronts.bias_effect}.")
     if spread[closest].interval[0] > 0:

@@ -2,11 +2,12 @@
 
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.fronts import Fronts, Row
+from hessian_surgery.report.markdown import plain
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """A row of the table, in percentage points; figures or the reason why there are none."""
-    budget = "–" if row.budget is None else f"{100 * row.budget:.1f}"
+    budget = "–" if row.budget is None else f"{100 * row.budget:g}"
     if not row.splits:
         return (row.name, budget, "", "", "", "", f"failed: {next(iter(row.reasons.values()), 'not run')}")
     paired = row.paired.get("class-bias")
@@ -49,13 +50,9 @@ def to_markdown(fronts: Fronts) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     seconds = {row.name: f"{row.seconds:.1f}" for row in fronts.rows}
-    lines += ["| " + " | ".join((*map(_escape, line), seconds[line[0]])) + " |" for line in table(fronts)]
-    lines += ["", f"**{advise(fronts).sentence}**"]
+    lines += ["| " + " | ".join((*map(plain, line), seconds[line[0]])) + " |" for line in table(fronts)]
+    lines += ["", f"**{plain(advise(fronts).sentence)}**"]
     for name, shares in fronts.bias_shares.items():
         listed = ", ".join(f"{share:.2f}" for share in shares[:20]) + (", …" if len(shares) > 20 else "")
-        lines += ["", f"Share of each direction's logit change that a class bias explains ({_escape(name)}): {listed}."]
+        lines += ["", f"Share of each direction's logit change that a class bias explains ({name}): {listed}."]
     return "\n".join(lines) + "\n"
-
-
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

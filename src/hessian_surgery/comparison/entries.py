@@ -10,6 +10,8 @@ LOOP = "loop"
 # Which family of directions a method moves weights along.
 FAMILIES = {"surgery": "spikes", "class-gradients": "class-gradients", "random": "random"}
 DEFAULT = (*POSTHOC, LOOP)
+# Shorter names for chains.
+ALIASES = {"bias": "class-bias"}
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,10 @@ class Entry:
 
 def parse_entry(name: str) -> Entry:
     """An entry from its name."""
-    stages = name.split("+")
+    stages = [ALIASES.get(stage, stage) for stage in name.split("+")]
+    full = "+".join(stages)
     for stage in stages:
-        if stage not in FINETUNES and stage != LOOP:
+        if stage not in (*FINETUNES, LOOP, "nothing"):
             posthoc(stage)
     trunk = stages.pop(0) if stages[0] in FINETUNES else ""
     last = stages.pop() if stages and stages[-1] in FINETUNES else ""
@@ -41,14 +44,14 @@ def parse_entry(name: str) -> Entry:
         raise InputError(f"methods: {name!r} trains in the middle; train first or last")
     if (len(stages) > 1 and "last-layer" in stages) or (LOOP in stages and (len(stages) > 1 or last)):
         raise InputError(f"methods: {name!r}: last-layer combines with trainings only, loop with one before it")
-    return Entry(name, trunk, tuple(stage for stage in stages if stage != "nothing"), last)
+    return Entry(full, trunk, tuple(stage for stage in stages if stage != "nothing"), last)
 
 
 def posthoc(name: str) -> Posthoc:
     """A post-hoc method from its name; `surgery:20` takes the first 20 spikes."""
     base, colon, _ = name.partition(":")
     if base not in POSTHOC or (colon and base not in ("surgery", "random")):
-        known = ", ".join((*POSTHOC, LOOP, *FINETUNES))
+        known = ", ".join(("nothing", *POSTHOC, LOOP, *FINETUNES))
         raise InputError(f"methods: got {name!r}; give some of {known}, or chains such as focal+surgery")
     if not colon:
         return POSTHOC[base]

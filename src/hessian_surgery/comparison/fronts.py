@@ -9,13 +9,14 @@ from torch import Tensor
 
 from hessian_surgery.comparison.protocol import Half, Protocol
 from hessian_surgery.comparison.running import Outcome
+from hessian_surgery.errors import InputError
 from hessian_surgery.evidence import Difference
 from hessian_surgery.metrics import Array
 from hessian_surgery.rivals.edits import Edit
 from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.seeding import generator
 
-RESAMPLES = 1000
+RESAMPLES = 2000
 # What every row is compared with at equal accuracy.
 REFERENCES = ("class-bias", "surgery")
 
@@ -78,11 +79,15 @@ class Gain:
         sigma: σ less that of class bias at the same accuracy.
         sigma_at_budget: σ less that of class bias at the same budget.
         accuracy: accuracy less that of class bias at the same budget.
+        sigma_change: σ less that of the model as it is.
+        accuracy_change: accuracy less that of the model as it is.
     """
 
     sigma: Array
     sigma_at_budget: Array
     accuracy: Array
+    sigma_change: Array
+    accuracy_change: Array
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,11 @@ class Fronts:
 
     def row(self, name: str, budget: float | None = None) -> Row:
         """The row of an entry at a budget."""
-        return next(row for row in self.rows if row.name == name and row.budget == budget)
+        found = next((row for row in self.rows if row.name == name and row.budget == budget), None)
+        if found is None:
+            there = ", ".join(sorted({f"{row.name} at {row.budget}" for row in self.rows}))
+            raise InputError(f"name: there is no row for {name!r} at a budget of {budget}; there are {there}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -160,8 +169,12 @@ def weigh(subject: Subject, outcomes: list[Outcome], halves: list[Half], protoco
         }
         rows.append(_row(outcome, found, nothing, {name: difference(values) for name, values in gaps.items()}))
         if "class-bias" in gaps and outcome.budget in (None, protocol.headline):
-            beside = [_mean_gap(getattr(found, name), getattr(bias, name)) for name in ("sigma", "accuracy")]
-            gains[outcome.name] = Gain(gaps["class-bias"], *beside)
+            sides = [
+                _mean_gap(getattr(found, name), getattr(other, name))
+                for other in (bias, nothing)
+                for name in ("sigma", "accuracy")
+            ]
+            gains[outcome.name] = Gain(gaps["class-bias"], *sides)
     return Fronts(
         classes=subject.classes,
         images=len(labels),
@@ -197,11 +210,11 @@ def tally(predicted: Array, labels: Array, held: Array, weights: Array, classes:
         hits[:, :, label] = weights[:, members] @ right[:, members].T
         counts[:, :, label] = weights[:, members] @ held[:, members].T.astype(np.float64)
     # A resample that has no held-out image of a class says nothing new about it.
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         own = np.broadcast_to(hits[0] / counts[0], hits.shape).copy()
-    rate = np.divide(hits, counts, out=own, where=counts > 0)
-    rate[:, (predicted < 0).all(axis=1)] = np.nan
-    accuracy = np.where(np.isnan(rate[..., 0]), np.nan, hits.sum(axis=2) / counts.sum(axis=2))
+        rate = np.divide(hits, counts, out=own, where=counts > 0)
+        rate[:, (predicted < 0).all(axis=1)] = np.nan
+        accuracy = np.where(np.isnan(rate).any(axis=2), np.nan, hits.sum(axis=2) / counts.sum(axis=2))
     return Tally(accuracy, rate.std(axis=2), rate.min(axis=2), rate.mean(axis=2))
 
 
@@ -216,23 +229,26 @@ def gap(found: Tally, curve: list[Tally], nothing: Tally) -> Array:
         return averaged
 
     accuracy, sigma = (np.stack([mean(getattr(p, name)) for p in (nothing, *curve)]) for name in ("accuracy", "sigma"))
-    at = mean(found.accuracy)
-    front = np.array([at_accuracy(accuracy[:, r], sigma[:, r], at[r]) for r in range(len(at))])
-    return mean(found.sigma) - front
+    # The points that make up the front are those of the images themselves: chosen anew in every resample, the model as
+    # it is would be among them in some and not in others, and the front would jump.
+    kept = unbeaten(accuracy[:, 0], sigma[:, 0])
+    front = [at_accuracy(*point) for point in zip(accuracy[kept].T, sigma[kept].T, mean(found.accuracy), strict=True)]
+    return mean(found.sigma) - np.array(front)
+
+
+def unbeaten(accuracy: Array, sigma: Array) -> list[int]:
+    """Which points (P,) no other point beats in accuracy and σ both, from the most accurate on."""
+    kept: list[int] = []
+    for i in np.lexsort((sigma, -accuracy)):
+        if not kept or sigma[i] < sigma[kept[-1]]:
+            kept.append(int(i))
+    return kept
 
 
 def at_accuracy(accuracy: Array, sigma: Array, wanted: float) -> float:
-    """σ of a front at an accuracy, by straight lines between the points that no other point beats in both.
-
-    Beyond either end it is the end's: no worse than what the front could do there.
-    """
-    order = np.lexsort((sigma, -accuracy))  # from the most accurate point on
-    kept_accuracy, kept_sigma = list[float](), list[float]()
-    for i in order:
-        if not kept_sigma or sigma[i] < kept_sigma[-1]:
-            kept_accuracy.append(accuracy[i])
-            kept_sigma.append(sigma[i])
-    return float(np.interp(wanted, kept_accuracy[::-1], kept_sigma[::-1]))
+    """σ at an accuracy, by straight lines between points (P,); beyond either end it is the end's."""
+    order = np.argsort(accuracy)
+    return float(np.interp(wanted, accuracy[order], sigma[order]))
 
 
 def _row(outcome: Outcome, found: Tally, nothing: Tally, paired: dict[str, Difference]) -> Row:
@@ -270,6 +286,10 @@ def _mean_gap(one: Array, other: Array) -> Array:
 
 
 def difference(values: Array, level: float = 0.05) -> Difference:
-    """The first value with the interval that the others, resamples, leave `level` outside of."""
-    low, high = np.percentile(values[1:], (50 * level, 100 - 50 * level))
+    """The first value with the interval that the others, resamples, leave `level` outside of.
+
+    The resamples are shifted to the value: a resample adds sampling noise to a σ that holds some already, and more to a
+    small σ than to a large one, so that their own middle lies too near to zero.
+    """
+    low, high = np.percentile(values[1:], (50 * level, 100 - 50 * level)) - (values[1:].mean() - values[0])
     return Difference(float(values[0]), (float(low), float(high)))

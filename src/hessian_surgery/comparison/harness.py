@@ -12,8 +12,18 @@ from hessian_surgery.comparison.entries import FAMILIES, LOOP, Entry, require_lo
 from hessian_surgery.comparison.fronts import Fronts, weigh
 from hessian_surgery.comparison.preparing import Patient, examine
 from hessian_surgery.comparison.protocol import Protocol
-from hessian_surgery.comparison.running import Outcome, Trial, run_loop_entry, run_swept, run_trained, run_trunk, train
+from hessian_surgery.comparison.running import (
+    Outcome,
+    Trial,
+    failed,
+    run_loop_entry,
+    run_swept,
+    run_trained,
+    run_trunk,
+    train,
+)
 from hessian_surgery.data.labelled import Data, as_labelled
+from hessian_surgery.errors import InputError
 from hessian_surgery.rivals.posthoc import FROM_LOGITS
 from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.surgery.config import SurgeryConfig
@@ -53,9 +63,16 @@ def compare(
     for trunk in dict.fromkeys(entry.trunk for entry in entries):
         members = [entry for entry in entries if entry.trunk == trunk]
         started = time.perf_counter()
-        present = _after_training(patient, trunk, protocol, place, observer)
-        trained = time.perf_counter() - started
-        subject = examine(present, [name for entry in members for name in entry.methods], observer)
+        try:
+            present = _after_training(patient, trunk, protocol, place, observer)
+            trained = time.perf_counter() - started
+            subject = examine(present, [name for entry in members for name in entry.methods], observer)
+        except InputError as reason:
+            if base is None:
+                raise
+            outcomes += [failed(entry, len(halves), len(images), str(reason)) for entry in members]
+            continue
+        subject = replace(subject, deepest=max(protocol.budgets))
         base = base or subject
         for entry in members:
             observer.remark(f"running {entry.name}")

@@ -1,7 +1,7 @@
 """From a model and its images to a `Subject`: logits, features and logit changes, each computed once."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,17 +11,19 @@ from hessian_surgery.comparison.entries import FAMILIES, wanted_count
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions import (
     Directions,
+    Probe,
     class_gradients,
-    logit_change,
+    logits_after,
     random_directions,
     spike_directions,
 )
+from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.models.head import compute_features, find_head
 from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.loop import Observer, Problem, curvature, find_spikes
-from hessian_surgery.surgery.prepare import prepare
+from hessian_surgery.surgery.prepare import plan_memory, prepare
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,9 @@ def examine(patient: Patient, methods: Iterable[str], observer: Observer) -> Sub
     """Everything that the methods need, over all images."""
     methods = list(methods)
     classifier = patient.classifier
-    problem = _problem(patient, methods)
+    # One spike, so that a model that has none, or no room for many, can still be compared in other ways.
+    config = replace(patient.config, spikes=1, sensitivity_cap=None)
+    problem, _ = prepare(classifier, patient.training, patient.images, config)
     images = problem.sensitivity_data
     first, _ = next(images.batches(2, classifier.device))
     head = find_head(classifier, first)
@@ -62,42 +66,46 @@ def examine(patient: Patient, methods: Iterable[str], observer: Observer) -> Sub
         training_counts=torch.bincount(patient.training.labels, minlength=len(images.classes)),
         head=head,
         features=None if features is None else features.to(device),
-        measured=lambda step: logit_change(classifier, problem.space, step, images, size),
-        counts={"spikes": patient.config.spike_count(len(images.classes)), "random": len(images.classes)},
+        measured=lambda step: logits_after(classifier, problem.space, step, images, size),
+        counts={
+            "spikes": patient.config.spike_count(len(images.classes)),
+            "class-gradients": len(images.classes),
+            "random": len(images.classes),
+        },
     )
-    directions, prepared = {}, {}
+    directions, prepared, missing = dict[str, Directions](), dict[str, float](), dict[str, str]()
     for family in dict.fromkeys(FAMILIES[base] for base in map(_base, methods) if base in FAMILIES):
         started = time.perf_counter()
-        directions[family] = _family(family, patient, problem, subject, methods, observer)
+        try:
+            directions[family] = _family(family, patient, problem, subject, methods, observer)
+        except InputError as reason:
+            missing[family] = str(reason)
         prepared[family] = time.perf_counter() - started
-    return replace(subject, directions=directions, prepared=prepared)
-
-
-def _problem(patient: Patient, methods: list[str]) -> Problem:
-    """The problem whose sensitivity set is all images, with as many spikes as a method asks for at most."""
-    classes = len(patient.images.classes)
-    asked = [wanted_count(name) or patient.config.spike_count(classes) for name in methods if _base(name) == "surgery"]
-    config = replace(patient.config, spikes=max(asked, default=1), sensitivity_cap=None)
-    return prepare(patient.classifier, patient.training, patient.images, config)[0]
+    return replace(subject, directions=directions, prepared=prepared, missing=missing)
 
 
 def _family(
     name: str, patient: Patient, problem: Problem, subject: Subject, methods: list[str], observer: Observer
 ) -> Directions:
-    classifier, images, seed = patient.classifier, problem.sensitivity_data, patient.config.seed
-    progress = _progress(observer, name)
-    if name == "spikes":
-        spectrum = find_spikes(problem, curvature(problem, 1), 1, observer)
-        return spike_directions(classifier, spectrum, images, subject.logits, progress)
+    """A family of directions, as many as a method asks for at most."""
+    images, config = problem.sensitivity_data, patient.config
+    asked = [wanted_count(m) or subject.counts[name] for m in methods if FAMILIES.get(_base(m)) == name]
+    probe = Probe(
+        patient.classifier,
+        problem.space,
+        images,
+        subject.logits,
+        config.batch_size,
+        lambda done, total: observer.stage(name, done, total),
+    )
+    if name == "class-gradients":
+        return class_gradients(probe, patient.training, config.seed)
     if name == "random":
-        asked = [wanted_count(m) or len(images.classes) for m in methods if _base(m) == "random"]
-        return random_directions(classifier, problem.space, max(asked), images, subject.logits, seed, progress)
-    training = patient.training
-    return class_gradients(classifier, problem.space, training, images, subject.logits, seed, progress)
-
-
-def _progress(observer: Observer, name: str) -> Callable[[int, int], None]:
-    return lambda done, total: observer.stage(name, done, total)
+        return random_directions(probe, max(asked), config.seed)
+    config = replace(config, spikes=max(asked))
+    storage = plan_memory(patient.classifier, problem.space, len(patient.training), images, config)
+    sought = replace(problem, config=config, storage=storage)
+    return spike_directions(probe, find_spikes(sought, curvature(sought, 1), 1, observer))
 
 
 def _base(name: str) -> str:

@@ -45,8 +45,10 @@ class Protocol:
         for name in ("splits", "epochs"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: got {getattr(self, name)}; at least 1 is needed")
-        if not self.budgets or min(self.budgets) < 0 or max(self.budgets) >= 1:
+        if not self.budgets or not all(0 <= budget < 1 for budget in self.budgets):
             raise InputError(f"budgets: got {self.budgets}; give shares of accuracy from 0 to below 1")
+        if len(set(self.budgets)) < len(self.budgets):
+            raise InputError(f"budgets: got {self.budgets}; give each once")
         if self.seed < 0:
             raise InputError(f"seed: got {self.seed}; it must be 0 or more")
         _ = self.entries
@@ -54,7 +56,8 @@ class Protocol:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The entries; `nothing` and class bias, which all are compared with, come first."""
-        return tuple(parse_entry(name) for name in dict.fromkeys(("nothing", "class-bias", *self.methods)))
+        every = [parse_entry(name) for name in ("nothing", "class-bias", *self.methods)]
+        return tuple({entry.name: entry for entry in every}.values())
 
     @property
     def headline(self) -> float:

@@ -113,7 +113,8 @@ def carry_out(entry: Entry, trial: Trial, half: Half, budgets: tuple[float, ...]
                 if id(start) not in fitted:
                     fitted[id(start)] = posthoc(name)(subject, start, half.chosen)
                 found = fitted[id(start)]
-                present[budget] = found[choose([c.rates for c in found], floor - budget)].end
+                best = found[choose([c.rates for c in found], floor - budget)]
+                present[budget] = best.end or start.after(best.edit, subject)
             except InputError as reason:
                 present[budget] = str(reason)
     return present
@@ -126,7 +127,7 @@ def run_loop_entry(entry: Entry, trial: Trial, patient: Patient) -> list[Outcome
         problem, _ = prepare(patient.classifier, patient.training, patient.images.subset(half.chosen), patient.config)
         before = problem.space.snapshot()
         try:
-            run_loop(problem, trial.observer)
+            run_loop(problem, Observer())
             return compute_logits(patient.classifier, patient.images, patient.config.batch_size).argmax(dim=1)
         finally:
             problem.space.restore(before)
@@ -174,6 +175,11 @@ def train(patient: Patient, name: str, chain: str, protocol: Protocol, folder: P
     )
 
 
+def failed(entry: Entry, splits: int, images: int, reason: str) -> Outcome:
+    """An entry that could not be run on any split."""
+    return Outcome(entry.name, None, torch.full((splits, images), -1), dict.fromkeys(range(splits), reason), 0.0)
+
+
 def _one_point(entry: Entry, trial: Trial, answers: Callable[[Half], Tensor], splits: int | None = None) -> Outcome:
     """An entry that has one point; of `splits`, those beyond the trial's are left blank."""
     halves = trial.halves
@@ -184,5 +190,6 @@ def _one_point(entry: Entry, trial: Trial, answers: Callable[[Half], Tensor], sp
             predicted[i] = answers(half)
         except InputError as reason:
             reasons[i] = str(reason)
+        trial.observer.stage(entry.name, i + 1, len(halves))
     seconds = trial.prepared + (time.perf_counter() - started) / len(halves)
     return Outcome(entry.name, None, predicted, reasons, seconds)

@@ -13,11 +13,18 @@ from rich.table import Table
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.describing import table, to_markdown
 from hessian_surgery.comparison.drawing import draw
-from hessian_surgery.comparison.entries import DEFAULT, parse_entry
+from hessian_surgery.comparison.entries import DEFAULT, LOOP, parse_entry
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.harness import compare, compare_logits
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
-from hessian_surgery.console.inputs import Opened, choose_config, choose_device, numbers, open_given
+from hessian_surgery.console.inputs import (
+    Opened,
+    check_comparison_folder,
+    choose_config,
+    choose_device,
+    numbers,
+    open_given,
+)
 from hessian_surgery.console.output import notes, print_json, print_notes
 from hessian_surgery.console.progress import BarObserver
 from hessian_surgery.data.labelled import LabelledSet, together
@@ -28,26 +35,35 @@ from hessian_surgery.models.small import train_smallnet
 from hessian_surgery.patch import make_patch
 from hessian_surgery.report.figures import save_figure
 from hessian_surgery.rivals.edits import apply_edits
-from hessian_surgery.rivals.posthoc import FROM_LOGITS
+from hessian_surgery.rivals.finetune import FINETUNES
+from hessian_surgery.rivals.posthoc import FROM_LOGITS, POSTHOC
 from hessian_surgery.rivals.subject import load_logits
 from hessian_surgery.surgery.operate import environment, stored_state
 from hessian_surgery.tensorfile import save_tensors
+
+METHODS_HELP = f"Some of {', '.join((*POSTHOC, LOOP, *FINETUNES))}, or chains such as focal+surgery, by commas."
 
 
 def compare_given(given: dict[str, Any]) -> None:
     """Compare what a command's options ask for, write the files and show the table."""
     started, out = time.perf_counter(), given["out"]
-    if out is not None and (out / "compare.json").exists():
-        raise InputError(f"out: {out} holds a finished comparison; give another folder, or move that one away")
+    if given["logits"] is not None and (given["model"] or given["checkpoint"] or given["data"]):
+        raise InputError("logits: they stand in for a model and its data; leave out --model, --checkpoint and --data")
+    if out is not None:
+        check_comparison_folder(out)
     protocol = choose_protocol(given, FROM_LOGITS if given["logits"] else DEFAULT)
     with claimed(out) if out else nullcontext():
-        fronts, opened = _compare(given, protocol)
+        try:
+            fronts, opened = _compare(given, protocol)
+        except KeyboardInterrupt:
+            print_notes(["interrupted" + (f"; the same command goes on with the trainings in {out}" if out else "")])
+            raise
         named = opened.given if opened else {"logits": str(given["logits"])}
         content = fronts_dict(fronts, protocol, named, time.perf_counter() - started)
         if out is not None:
-            patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
             write_fronts(out, fronts, content)
-            notes().print(f"{patched}\nfolder: {out}", highlight=False, markup=False, soft_wrap=True)
+            patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
+            print_notes((patched, f"folder: {out}"))
     if given["as_json"]:
         print_json(content)
     else:
@@ -96,8 +112,10 @@ def choose_protocol(given: dict[str, Any], methods: tuple[str, ...]) -> Protocol
         methods = tuple(name.strip() for name in given["methods"].split(","))
     for name in methods:
         parse_entry(name)
-    asked = given["budgets"]
-    budgets = BUDGETS if asked is None else tuple(points / 100 for points in numbers("budgets", asked))
+    points = None if given["budgets"] is None else numbers("budgets", given["budgets"])
+    if points is not None and not all(0 <= point < 100 for point in points):
+        raise InputError(f"budgets: got {given['budgets']}; give percentage points of accuracy from 0 to below 100")
+    budgets = BUDGETS if points is None else tuple(point / 100 for point in points)
     return Protocol(methods, given["splits"], budgets, given["epochs"], given["seed"])
 
 
@@ -124,12 +142,18 @@ def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], secon
 def print_fronts(console: Console, fronts: Fronts) -> None:
     """The table and the advice."""
     shown = Table(box=None, pad_edge=False)
+    base = {name: 100 * value for name, value in fronts.base.items()}
+    console.print(
+        f"As it is, on held-out halves: accuracy {base['accuracy']:.2f} %, σ {base['sigma']:.2f} pp, worst class "
+        f"{base['worst']:.1f} %. Budgets hold on the halves that were fitted to; all in percentage points.\n",
+        highlight=False,
+    )
     for title in ("method", "budget", "Δ acc", "σ", "worst", "σ against class bias"):
         shown.add_column(title, justify="left" if title in ("method", "σ against class bias") else "right")
     for method, budget, change, sigma, worst, _, against in table(fronts):
         shown.add_row(method, budget, change, sigma, worst, escape(against))
     console.print(shown, highlight=False)
-    console.print(f"\n{advise(fronts).sentence}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\n{advise(fronts).sentence}", highlight=False, markup=False)
 
 
 def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any]) -> None:
@@ -150,7 +174,10 @@ def write_advised(folder: Path, fronts: Fronts, opened: Opened, advice: Advice) 
         return f"no patch: {advice.method} is no edit of this checkpoint"
     source, module = opened.checkpoint, copy.deepcopy(opened.model)
     dtypes = source.dtypes if source else None
-    apply_edits(module, fronts.subject.head, edits)
+    try:
+        apply_edits(module, fronts.subject.head, edits)
+    except InputError as reason:
+        return f"no patch of {advice.method}: {reason}"
     file, header = (source.sha256, source.header) if source else ("", "")
     patch = make_patch(stored_state(opened.model, dtypes), stored_state(module, dtypes), file, header)
     patch.save(folder / "patch.safetensors")

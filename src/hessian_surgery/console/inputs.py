@@ -120,6 +120,15 @@ def check_demo_folder(folder: Path) -> None:
         raise InputError(f"out: {folder} holds something other than a demo; give an empty or new folder")
 
 
+def check_comparison_folder(folder: Path) -> None:
+    """Refuse a folder that holds anything but the trainings of a comparison that was not finished."""
+    if (folder / "compare.json").exists():
+        raise InputError(f"out: {folder} holds a finished comparison; give another folder, or move that one away")
+    others = [name for name in _contents(folder) if not name.startswith("training-")]
+    if others:
+        raise InputError(f"out: {folder} holds other files, such as {others[0]}; give an empty or new folder")
+
+
 def _contents(folder: Path) -> list[str]:
     """What lies in a folder, less our own lock and half-written files."""
     if not folder.is_dir():

@@ -44,6 +44,13 @@ class BarObserver(Observer):
     ) -> None:
         self._progress.stop()
 
+    def remark(self, text: str) -> None:
+        """Name what comes now: beside the bar, or in a line where there is none."""
+        if self._console.is_terminal:
+            self._progress.update(self._task, description=escape(text), completed=0, total=None)
+        else:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     def stage(self, name: str, done: int, total: int) -> None:
         """Move the bar."""
         self._progress.update(self._task, description=escape(name), completed=done, total=total)

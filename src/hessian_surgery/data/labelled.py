@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha1
 from typing import Any, TypeAlias
 
 import torch
@@ -80,10 +81,35 @@ class LabelledSet:
         return torch.arange(len(self)).split(size)
 
 
+def shared(first: LabelledSet, second: LabelledSet) -> int:
+    """How many samples of the second set are in the first as well, to the last bit."""
+
+    def marks(data: LabelledSet) -> list[bytes]:
+        found: list[bytes] = []
+        for chunk in data._chunks(CHUNK):
+            parts = [tensor.cpu().contiguous() for tensor in batches.tensors(data.fetch(chunk))]
+            rows = [part.reshape(len(chunk), -1).view(torch.uint8).numpy() for part in parts]
+            found += [sha1(b"".join(row[i].tobytes() for row in rows)).digest() for i in range(len(chunk))]
+        return found
+
+    known = set(marks(first))
+    return sum(mark in known for mark in marks(second))
+
+
+def refuse_same(first: LabelledSet, second: LabelledSet, argument: str) -> None:
+    """Raise an InputError where most of a set is in another one, which it is to be held out from."""
+    common = shared(first, second)
+    if 2 * common > len(second):
+        raise InputError(
+            f"{argument}: {common} of its {len(second)} samples are in the sensitivity data as well; give other ones"
+        )
+
+
 def together(first: LabelledSet, second: LabelledSet) -> LabelledSet:
     """Two sets of the same classes as one, which is read at once."""
     if first.classes != second.classes:
         raise InputError(f"data: one set has the classes {first.classes[:3]}…, the other {second.classes[:3]}…")
+    refuse_same(first, second, "data")
     held = batches.join([first.inputs(), second.inputs()])
     labels = torch.cat([first.labels, second.labels])
     return LabelledSet(lambda chosen: batches.take(held, chosen), labels, first.classes, torch.arange(len(labels)))

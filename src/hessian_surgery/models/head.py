@@ -26,7 +26,7 @@ class Head:
 
 
 def find_head(classifier: Classifier, inputs: Inputs) -> Head | None:
-    """The linear layer whose output is, untouched, the logits; None where something comes after it.
+    """The plain linear layer whose output is, untouched, the logits; None where something comes after it.
 
     Args:
         classifier: it is evaluated in eval mode and left as it was.
@@ -37,7 +37,14 @@ def find_head(classifier: Classifier, inputs: Inputs) -> Head | None:
     def keep(layer: nn.Module, _: object, output: Tensor) -> None:
         outputs[layer] = (output, output._version)
 
-    linear = [(name, layer) for name, layer in classifier.module.named_modules() if isinstance(layer, nn.Linear)]
+    module = classifier.module
+    names = [id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False)]
+    # A subclass or a parametrized layer may do more than W x + b, and a tied weight belongs to another layer as well.
+    linear = [
+        (name, layer)
+        for name, layer in module.named_modules()
+        if type(layer) is nn.Linear and names.count(id(layer.weight)) == 1
+    ]
     hooks = [layer.register_forward_hook(keep) for _, layer in linear]
     try:
         with classifier.evaluating(), torch.no_grad():

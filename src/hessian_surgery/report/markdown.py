@@ -11,7 +11,7 @@ def to_markdown(findings: Findings) -> str:
     """The verdict, the figures over all classes, each class, flows and notes."""
     images, tests = findings.heldout, findings.tests
     before, after = images.metrics()
-    lines = [f"**{_plain(findings.verdict.sentence)}**", "", f"{len(images.labels)} held-out images.", ""]
+    lines = [f"**{plain(findings.verdict.sentence)}**", "", f"{len(images.labels)} held-out images.", ""]
     lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in summary_rows(findings)] + [""]
     lines += [
@@ -22,14 +22,14 @@ def to_markdown(findings: Findings) -> str:
     for j in shown:
         test, (bottom, top) = tests.per_class[j], after.interval[j]
         lines.append(
-            f"| {_plain(images.classes[j])} | {before.count[j]} | {100 * before.per_class[j]:.1f} | "
+            f"| {plain(images.classes[j])} | {before.count[j]} | {100 * before.per_class[j]:.1f} | "
             f"{100 * after.per_class[j]:.1f} [{100 * bottom:.0f}, {100 * top:.0f}] | "
             f"{100 * (after.per_class[j] - before.per_class[j]):+.1f} | {100 * test.detectable:.1f} | "
             f"{f'{test.p_holm:.2g}' if test.claim else 'too few images'} |"
         )
     lines += ["", f"{left_out} more classes changed less."] * bool(left_out)
-    lines += ["", *(f"- {_plain(str(flow))}" for flow in main_flows(tests))]
-    lines += ["", *(f"> {_plain(warning)}" for warning in findings.warnings)]
+    lines += ["", *(f"- {plain(str(flow))}" for flow in main_flows(tests))]
+    lines += ["", *(f"> {plain(warning)}" for warning in findings.warnings)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -61,7 +61,7 @@ def main_flows(tests: PairedTests) -> list[Flow]:
     return sorted(tests.flows, key=lambda flow: -(flow.gained + flow.lost))[:5]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that Markdown leaves alone, in a table too."""
     for mark in "\\`*_{}[]<>#|":
         text = text.replace(mark, "\\" + mark)

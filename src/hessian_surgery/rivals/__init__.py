@@ -1,1 +1,1 @@
-"""Training-time rivals of surgery: what a person would do instead."""
+"""Rivals of surgery: what else could be done with the same model and the same images."""

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from scipy.optimize import minimize
 from torch import Tensor
 
+from hessian_surgery.errors import InputError
 from hessian_surgery.metrics import Array
 from hessian_surgery.models.head import Head
 from hessian_surgery.rivals.edits import HeadEdit
@@ -25,6 +26,8 @@ def refit(head: Head, features: Tensor, labels: Tensor, classes: int) -> list[tu
     """
     weight = head.module.weight.detach().to(features)
     bias = torch.zeros(len(weight)).to(features) if head.module.bias is None else head.module.bias.detach().to(features)
+    if int(torch.bincount(labels, minlength=classes).min()) < FOLDS:
+        raise InputError(f"a refit of the last layer needs {FOLDS} images of each class in the sensitivity half")
     fold = _folds(labels, classes)
     found = []
     for pull in PULLS:

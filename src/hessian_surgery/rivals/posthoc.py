@@ -21,22 +21,20 @@ from hessian_surgery.rivals.subject import Subject
 TAUS = tuple(np.arange(0, 2.01, 0.25))
 FINE_TAUS = tuple(np.round(np.arange(0, 2.01, 0.05), 2))
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
-# Of the steps along directions that a fit foresees, how many are measured, and the accuracy that they may give up.
-MEASURED, LEAST = 8, 0.03
+# Of the steps along directions that a fit foresees, how many are measured, and how far below the floor they may seem.
+MEASURED, MARGIN = 8, 0.02
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An edit, where it leads, and how it does on the images that the choice is made on."""
+    """An edit, how it does on the images that the choice is made on, and, if that had to be measured, where it leads.
+
+    What costs nothing to compute again is not kept: there are hundreds of candidates.
+    """
 
     edit: Edit
-    end: Start
     rates: Rates
-
-
-def nothing(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
-    """The model as it is."""
-    return _seen(subject, start, chosen, [_map(subject)])
+    end: Start | None = None
 
 
 def temperature(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
@@ -50,10 +48,12 @@ def logit_adjustment(subject: Subject, start: Start, chosen: Tensor) -> list[Can
     if subject.training_counts is None:
         raise InputError("logit adjustment needs the training set's class counts (training_counts)")
     counts = subject.training_counts.double()
-    if (counts == 0).any():
+    if (counts <= 0).any():
         raise InputError("logit adjustment: a class has no training image, so that its share is 0")
-    shift = torch.zeros(subject.logits.shape[1], dtype=torch.float64)
-    shift[: len(counts)] = -(counts / counts.sum()).log().cpu()
+    known = -(counts / counts.sum()).log().cpu()
+    # An output beyond the classes is moved like the most frequent one, so that equal shares change nothing.
+    shift = torch.full((subject.logits.shape[1],), float(known.min()), dtype=torch.float64)
+    shift[: len(counts)] = known
     return _seen(subject, start, chosen, [_map(subject, shift=tau * shift) for tau in FINE_TAUS])
 
 
@@ -68,7 +68,7 @@ def tau_norm(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
     kept = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.detach().double().cpu()
     size = weight.norm(dim=1)
     size = size / size.log().mean().exp()
-    edits: list[Edit] = []
+    edits: list[LogitMap] = []
     for tau in TAUS:
         scale = size**-tau
         edits += [_map(subject, scale=scale, shift=share * kept - scale * kept) for share in (1.0, 0.0)]
@@ -113,17 +113,20 @@ def along(family: str, count: int | None = None) -> "Posthoc":
 
         steps = candidates(fit_path(at, len(changes), labels, len(subject.classes)))
         seen = [_rates(subject, at(torch.from_numpy(c).to(changes)), chosen) for c in steps]
-        worth = [np.pad(steps[i], (0, len(directions) - len(changes))) for i in promising(seen)]
-        return _seen(subject, start, chosen, [WeightStep(directions, c) for c in worth])
+        worth = [np.pad(steps[i], (0, len(directions) - len(changes))) for i in promising(seen, subject.deepest)]
+        edits = [WeightStep(directions, c) for c in worth]
+        ends = [start.after(edit, subject) for edit in edits]
+        seen = [_rates(subject, end.logits[chosen], chosen) for end in ends]
+        return [Candidate(*found) for found in zip(edits, seen, ends, strict=True)]
 
     return method
 
 
-def promising(found: list[Rates]) -> list[int]:
+def promising(found: list[Rates], deepest: float) -> list[int]:
     """Which candidates are worth a forward pass: the first, which does nothing, and a few that no other one beats in
-    accuracy and σ both, of those that give up little accuracy.
+    accuracy and σ both, of those that give up little more accuracy than `deepest`.
     """
-    floor = found[0].accuracy - LEAST
+    floor = found[0].accuracy - deepest - MARGIN
     order = sorted(range(len(found)), key=lambda i: (-found[i].accuracy, found[i].sigma))
     front: list[int] = []
     for i in order:
@@ -138,13 +141,12 @@ def last_layer(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate
     if subject.head is None or subject.features is None:
         raise InputError("a refit of the last layer needs a linear head, which this model does not have")
     found = refit(subject.head, subject.features[chosen], subject.labels[chosen], len(subject.classes))
-    return [Candidate(edit, start.after(edit, subject), _rates(subject, logits, chosen)) for edit, logits in found]
+    return [Candidate(edit, _rates(subject, logits, chosen)) for edit, logits in found]
 
 
 Posthoc = Callable[[Subject, Start, Tensor], list[Candidate]]
 
 POSTHOC: dict[str, Posthoc] = {
-    "nothing": nothing,
     "temperature": temperature,
     "logit-adjustment": logit_adjustment,
     "tau-norm": tau_norm,
@@ -166,9 +168,9 @@ def _map(subject: Subject, scale: Tensor | None = None, shift: Tensor | None = N
     return LogitMap(whole.float().to(device), none.float().to(device))
 
 
-def _seen(subject: Subject, start: Start, chosen: Tensor, edits: Sequence[Edit]) -> list[Candidate]:
-    ends = [start.after(edit, subject) for edit in edits]
-    return [Candidate(e, end, _rates(subject, end.logits[chosen], chosen)) for e, end in zip(edits, ends, strict=True)]
+def _seen(subject: Subject, start: Start, chosen: Tensor, maps: Sequence[LogitMap]) -> list[Candidate]:
+    logits = start.logits[chosen]
+    return [Candidate(edit, _rates(subject, edit(logits), chosen)) for edit in maps]
 
 
 def _rates(subject: Subject, logits: Tensor, chosen: Tensor) -> Rates:

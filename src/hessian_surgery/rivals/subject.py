@@ -1,5 +1,6 @@
 """Subject: a model under comparison with all that is computed once, over every image, and then split by index."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ class Subject:
         measured: the logits (N, C) after a step (p,) in weight space, by a forward pass.
         counts: how many directions of each family a method takes that does not say.
         prepared: seconds that each family took to prepare, by name.
+        missing: why a family could not be had, by name.
+        deepest: the most accuracy that a method may give up; what costs much more is not worth measuring.
     """
 
     classes: tuple[str, ...]
@@ -47,11 +50,13 @@ class Subject:
     measured: Measured = _no_weights
     counts: Mapping[str, int] = field(default_factory=dict)
     prepared: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    deepest: float = 0.01
 
     def family(self, name: str) -> Directions:
         """A family of directions."""
         if name not in self.directions:
-            raise InputError(f"there are no {name}: only logits are at hand")
+            raise InputError(self.missing.get(name, f"there are no {name}: only logits are at hand"))
         return self.directions[name]
 
     def save_logits(self, path: Path) -> None:
@@ -59,13 +64,13 @@ class Subject:
         held = {"logits": self.logits.float(), "labels": self.labels}
         if self.training_counts is not None:
             held["training_counts"] = self.training_counts
-        save_tensors(path, held, {"classes": "\n".join(self.classes)})
+        save_tensors(path, held, {"classes": json.dumps(self.classes)})
 
 
 def load_logits(path: Path) -> Subject:
     """A subject from cached logits: a safetensors file with `logits` (N, C) and `labels` (N,).
 
-    It may hold `training_counts` (C,), which logit adjustment needs, and, in its metadata, `classes`, one per line.
+    It may hold `training_counts` (C,), which logit adjustment needs, and, in its metadata, `classes`, a JSON list.
     """
     try:
         tensors, metadata = read_tensors(path)
@@ -83,11 +88,22 @@ def load_logits(path: Path) -> Subject:
     if not torch.isfinite(logits).all():
         raise InputError(f"logits: {path} holds NaN or infinite values")
     count = logits.shape[1]
-    names = metadata.get("classes", "").split("\n") if metadata.get("classes") else [str(i) for i in range(count)]
+    names = _names(metadata.get("classes"), count)
     labels = labels.long()
     if len(names) > count or labels.numel() == 0 or labels.min() < 0 or labels.max() >= len(names):
         raise InputError(f"logits: {path} has labels or {len(names)} class names beyond its {count} logits")
     counts = tensors.get("training_counts")
-    if counts is not None and counts.shape != (len(names),):
-        raise InputError(f"logits: training_counts has shape {tuple(counts.shape)}; ({len(names)},) is needed")
-    return Subject(tuple(names), labels, logits, counts)
+    if counts is not None and (counts.shape != (len(names),) or (counts < 0).any()):
+        raise InputError(f"logits: training_counts has shape {tuple(counts.shape)}; {len(names)} counts are needed")
+    return Subject(names, labels, logits, counts)
+
+
+def _names(listed: str | None, count: int) -> tuple[str, ...]:
+    """Class names from a file's metadata, or numbers."""
+    try:
+        names = json.loads(listed) if listed else [str(i) for i in range(count)]
+    except ValueError:
+        names = None
+    if not isinstance(names, list):
+        raise InputError(f"logits: its classes are {listed!r}; a JSON list of names is needed")
+    return tuple(map(str, names))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.curvature.memory import describe_storage
-from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
+from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled, refuse_same
 from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import Answers, answer
 from hessian_surgery.evidence import Comparison
@@ -60,6 +60,7 @@ def operate(
     heldout = every_class(as_labelled(heldout_data), "heldout_data").resident(classifier.device)
     if heldout.classes != problem.sensitivity_data.classes:
         raise InputError("heldout_data: its classes are not those of sensitivity_data")
+    refuse_same(problem.sensitivity_data, heldout, "heldout_data")
     heldout_before = answer(classifier, heldout, config.batch_size)
     base_weights = stored_state(classifier.module, stored_as)
     start = problem.space.snapshot()

@@ -1,0 +1,61 @@
+"""What fails is a row with its reason, and the others go on."""
+
+import pytest
+import torch
+from torch import nn
+
+import hessian_surgery as hs
+from hessian_surgery.comparison.entries import parse_entry
+
+
+class Saturated(nn.Module):
+    """Logits so far apart that the loss has no curvature left."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4, bias=False)
+        with torch.no_grad():
+            self.fc.weight.copy_(1e4 * torch.eye(4))
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def task(images=240, noise=0.0, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(images) % 4
+    points = nn.functional.one_hot(labels, 4) + noise * torch.randn(images, 4, generator=draw)
+    points += 1e-3 * torch.rand(images, 4, generator=draw)
+    return hs.as_labelled((points.float(), labels))
+
+
+def compared(module, methods, training=None, **options):
+    protocol = hs.Protocol(methods=methods, splits=2, epochs=1, **options)
+    return hs.compare(module, data=task(seed=1), training_data=training or task(), protocol=protocol)
+
+
+def test_no_spike_is_a_reason_for_surgery_alone():
+    found = compared(Saturated(), ("surgery", "vector-scaling"))
+    assert "no positive" in found.row("surgery", 0.002).reasons[0]
+    assert found.row("vector-scaling", 0.002).splits == 2
+    assert found.row("surgery", 0.002).as_dict()["reason"]
+
+
+@pytest.mark.parametrize("name", ["finetune", "class-balanced+surgery"])
+def test_a_training_that_cannot_be_is_a_row(name):
+    found = compared(nn.Linear(4, 4), (name, "last-layer"), training=task(40))
+    row = next(row for row in found.rows if row.name == name)
+    assert "batch_size: got 64" in row.reasons[0]
+    assert row.as_dict()["sigma"] is None
+    assert found.row("last-layer", 0.002).splits == 2
+
+
+def test_more_spikes_than_weights_are_a_row():
+    found = compared(nn.Linear(4, 4), ("surgery:500", "class-gradients"))
+    assert "spikes: got 500" in found.row("surgery:500", 0.002).reasons[0]
+    assert found.row("class-gradients", 0.002).splits == 2
+
+
+def test_short_names_of_the_chains():
+    assert parse_entry("bias+surgery") == parse_entry("class-bias+surgery")
+    assert parse_entry("surgery+bias").name == "surgery+class-bias"

@@ -95,28 +95,34 @@ class Basis:
         """Take Σ_i c_i q_i from a vector (p,), in place."""
         subtract(self._used(), coefficients, vector, self._release)
 
-    def rotate(self, mixing: Tensor) -> Tensor:
-        """Replace the rows by their combinations, in place: mixing (k, count), k ≤ count.
+    def rotate(self, mixing: Tensor, last: bool = False) -> Tensor:
+        """Replace the rows by their combinations: mixing (k, count), k ≤ count.
+
+        In place, but for the `last` time in room of their own where that sets most of the room free.
 
         Returns:
             How far rounding has moved each new row (k,).
         """
         used, mixing = self._used(), mixing.to(self.device, self.dtype)
+        target = used
+        if last and self._map is None and 2 * len(mixing) <= len(self._rows):
+            target = torch.empty(len(mixing), used.shape[1], dtype=used.dtype, device=used.device)
         moved = torch.zeros(len(mixing), dtype=torch.float64)
         for _, columns, piece in _pieces(used, self.dtype, self.device, whole=False, tall=True):
             mixed = mixing @ piece
-            used[: len(mixing), columns] = mixed.to(used.device, used.dtype)
+            target[: len(mixing), columns] = mixed.to(used.device, used.dtype)
             if used.dtype != self.dtype:
                 rounded = mixed.to(used.dtype).to(self.dtype)
                 moved += (mixed - rounded).double().square().sum(dim=1).cpu()
             self._release(piece.nbytes)
         self._count = len(mixing)
+        if target is not used:
+            self._rows = target
         return moved.sqrt()
 
     def vectors(self) -> Tensor:
-        """The rows (count, p) as they are kept; a copy where that sets most of the room free."""
-        used = self._used()
-        return used.clone() if self._map is None and 2 * self._count <= len(self._rows) else used
+        """The rows (count, p) as they are kept."""
+        return self._used()
 
     def clear(self) -> None:
         """Forget the rows, keep the room."""

@@ -141,7 +141,8 @@ def _spikes(krylov: Krylov, k: int, tolerance: float, space: ParameterSpace, wat
     # An eigenvalue within rounding of zero is not a spike.
     count = int(positive(ritz.values, space.dtype)[:k].sum())
     basis = krylov.basis
-    moved = basis.rotate(torch.from_numpy(ritz.rows[:count])).numpy()
+    held = basis.nbytes
+    moved = basis.rotate(torch.from_numpy(ritz.rows[:count]), last=True).numpy()
     return Spectrum(
         eigenvalues=ritz.values[:count],
         vectors=basis.vectors(),
@@ -150,6 +151,6 @@ def _spikes(krylov: Krylov, k: int, tolerance: float, space: ParameterSpace, wat
         steps=krylov.products,
         space=space,
         storage=basis.storage,
-        basis_bytes=basis.nbytes,
+        basis_bytes=held,
         peak_bytes=watch.peak(),
     )

@@ -17,6 +17,7 @@ from hessian_surgery.console.inputs import (
     check_demo_folder,
     check_folder,
     choose_config,
+    digits_net,
     open_given,
     whole_numbers,
 )
@@ -24,12 +25,10 @@ from hessian_surgery.console.laboratory import conduct, find_study, study_option
 from hessian_surgery.console.operating import operate_on, show_cost, show_diagnosis, show_outcome
 from hessian_surgery.console.output import notes, print_json
 from hessian_surgery.console.tables import print_findings
-from hessian_surgery.data.sources import open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
 from hessian_surgery.models.checkpoint import read_checkpoint
 from hessian_surgery.models.patching import apply_patch, revert_patch
-from hessian_surgery.models.small import train_smallnet
 from hessian_surgery.report.markdown import to_markdown
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.outcome import load_findings
@@ -65,9 +64,7 @@ def demo(
     as_json: option.Json = False,
 ) -> None:
     """Train a small net on long-tailed, noisy digits and operate on it, in seconds."""
-    parts = open_data("digits", seed)
-    notes().print(f"training a small net on {len(parts.hessian)} long-tailed, noisy digits", highlight=False)
-    net = train_smallnet(parts.hessian, seed)
+    net, parts = digits_net(seed)
     with claimed(out):
         check_demo_folder(out)
         for earlier in ("result.json", "history.jsonl"):

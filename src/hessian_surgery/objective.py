@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.metrics import Array
+from hessian_surgery.metrics import Array, class_accuracy, sigma
 
 # Of the softmax that stands for accuracy where a gradient is needed, in units of `logit_unit`.
 TEMPERATURE = 0.3
@@ -28,15 +28,13 @@ class Rates:
     @property
     def sigma(self) -> float:
         """σ, the population standard deviation of the class accuracies."""
-        return float(self.per_class.std())
+        return sigma(self.per_class)
 
 
 def rates(logits: Tensor, labels: Tensor, classes: int) -> Rates:
     """Exact rates of logits (n, C) against labels (n,); every class must have an image."""
-    right = (logits.argmax(dim=1) == labels).double()
-    sums = torch.zeros(classes, dtype=torch.float64, device=labels.device).index_add_(0, labels, right)
-    counts = torch.bincount(labels, minlength=classes)
-    return Rates(float(right.mean()), (sums / counts).cpu().numpy())
+    predicted, truth = logits.argmax(dim=1).cpu(), labels.cpu()
+    return Rates(float((predicted == truth).double().mean()), class_accuracy(predicted, truth, classes))
 
 
 def logit_unit(logits: Tensor) -> float:
@@ -63,6 +61,15 @@ def soft_objective(logits: Tensor, labels: Tensor, classes: int, temperature: fl
     """σ of the soft class accuracies less `price` times the soft accuracy: what a fit makes small."""
     accuracy, per_class = soft_rates(logits, labels, classes, temperature)
     return per_class.std(correction=0) - price * accuracy
+
+
+def unbeaten(accuracy: Array, spread: Array) -> list[int]:
+    """Which points (P,) no other point beats in accuracy and σ (`spread`) both, from the most accurate on."""
+    kept: list[int] = []
+    for i in np.lexsort((spread, -accuracy)):
+        if not kept or spread[i] < spread[kept[-1]]:
+            kept.append(int(i))
+    return kept
 
 
 def choose(candidates: list[Rates], floor: float) -> int:

@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hessian_surgery.comparison.fronts import at_accuracy, difference, gap, resampled, tally, unbeaten, weigh
+from hessian_surgery.comparison.fronts import at_accuracy, difference, gap, resampled, tally, weigh
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.comparison.running import Outcome
 from hessian_surgery.data.labelled import as_labelled
 from hessian_surgery.metrics import measure
+from hessian_surgery.objective import unbeaten
 from hessian_surgery.rivals.subject import Subject
 
 

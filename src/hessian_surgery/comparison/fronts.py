@@ -12,6 +12,7 @@ from hessian_surgery.comparison.running import Outcome
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence import Difference
 from hessian_surgery.metrics import Array
+from hessian_surgery.objective import unbeaten
 from hessian_surgery.rivals.edits import Edit
 from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.seeding import generator
@@ -234,15 +235,6 @@ def gap(found: Tally, curve: list[Tally], nothing: Tally) -> Array:
     kept = unbeaten(accuracy[:, 0], sigma[:, 0])
     front = [at_accuracy(*point) for point in zip(accuracy[kept].T, sigma[kept].T, mean(found.accuracy), strict=True)]
     return mean(found.sigma) - np.array(front)
-
-
-def unbeaten(accuracy: Array, sigma: Array) -> list[int]:
-    """Which points (P,) no other point beats in accuracy and σ both, from the most accurate on."""
-    kept: list[int] = []
-    for i in np.lexsort((sigma, -accuracy)):
-        if not kept or sigma[i] < sigma[kept[-1]]:
-            kept.append(int(i))
-    return kept
 
 
 def at_accuracy(accuracy: Array, sigma: Array, wanted: float) -> float:

@@ -13,7 +13,7 @@ from rich.table import Table
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.describing import table, to_markdown
 from hessian_surgery.comparison.drawing import draw
-from hessian_surgery.comparison.entries import DEFAULT, LOOP, parse_entry
+from hessian_surgery.comparison.entries import DEFAULT, LOOP
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.harness import compare, compare_logits
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
@@ -22,16 +22,15 @@ from hessian_surgery.console.inputs import (
     check_comparison_folder,
     choose_config,
     choose_device,
+    digits_net,
     numbers,
     open_given,
 )
 from hessian_surgery.console.output import notes, print_json, print_notes
 from hessian_surgery.console.progress import BarObserver
 from hessian_surgery.data.labelled import LabelledSet, together
-from hessian_surgery.data.sources import open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
-from hessian_surgery.models.small import train_smallnet
 from hessian_surgery.patch import make_patch
 from hessian_surgery.report.figures import save_figure
 from hessian_surgery.rivals.edits import apply_edits
@@ -97,10 +96,9 @@ def open_patient(given: dict[str, Any]) -> tuple[Opened, LabelledSet]:
     if given["model"] is None:
         if given["data"] != "digits" or given["checkpoint"] is not None:
             raise InputError("model: missing; give --model and --checkpoint, or --data digits alone for the demo's net")
-        device, parts = choose_device(given["device"]), open_data("digits", given["seed"])
-        notes().print(f"training a small net on {len(parts.hessian)} long-tailed, noisy digits", highlight=False)
-        net = train_smallnet(parts.hessian, given["seed"]).to(device)
-        opened = Opened(net, parts, None, {"data": "digits"})
+        device = choose_device(given["device"])
+        net, parts = digits_net(given["seed"])
+        opened = Opened(net.to(device), parts, None, {"data": "digits"})
     else:
         opened = open_given(given)
     return opened, together(opened.parts.sensitivity, opened.parts.heldout)
@@ -110,8 +108,6 @@ def choose_protocol(given: dict[str, Any], methods: tuple[str, ...]) -> Protocol
     """The protocol that a command's options ask for; budgets come in percentage points."""
     if given["methods"] is not None:
         methods = tuple(name.strip() for name in given["methods"].split(","))
-    for name in methods:
-        parse_entry(name)
     points = None if given["budgets"] is None else numbers("budgets", given["budgets"])
     if points is not None and not all(0 <= point < 100 for point in points):
         raise InputError(f"budgets: got {given['budgets']}; give percentage points of accuracy from 0 to below 100")

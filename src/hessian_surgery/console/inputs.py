@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 from hessian_surgery.classifier import Classifier, as_classifier
+from hessian_surgery.console.output import notes
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.sources import IMAGE_KINDS, PARTS, Parts, open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import LOCK
 from hessian_surgery.models.build import build_model
 from hessian_surgery.models.checkpoint import Checkpoint, load_weights, read_checkpoint
+from hessian_surgery.models.small import SmallNet, train_smallnet
 from hessian_surgery.surgery.config import SurgeryConfig
 
 # The file that tells a demo's folder from others: only such a one may be replaced.
@@ -81,6 +83,13 @@ def open_given(given: dict[str, Any], needs: Sequence[str] = PARTS) -> Opened:
     """`open_inputs` with a command's options."""
     options = InputOptions(**{field.name: given[field.name] for field in fields(InputOptions)})
     return open_inputs(options, given["seed"], needs)
+
+
+def digits_net(seed: int) -> tuple[SmallNet, Parts]:
+    """The demo's net, trained on the digits, and their parts."""
+    parts = open_data("digits", seed)
+    notes().print(f"training a small net on {len(parts.hessian)} long-tailed, noisy digits", highlight=False)
+    return train_smallnet(parts.hessian, seed), parts
 
 
 def choose_config(given: dict[str, Any]) -> SurgeryConfig:

@@ -109,6 +109,7 @@ def together(first: LabelledSet, second: LabelledSet) -> LabelledSet:
     """Two sets of the same classes as one, which is read at once."""
     if first.classes != second.classes:
         raise InputError(f"data: one set has the classes {first.classes[:3]}…, the other {second.classes[:3]}…")
+    first, second = first.resident(), second.resident()
     refuse_same(first, second, "data")
     held = batches.join([first.inputs(), second.inputs()])
     labels = torch.cat([first.labels, second.labels])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.objective import Rates, logit_unit, rates
+from hessian_surgery.objective import Rates, logit_unit, rates, unbeaten
 from hessian_surgery.rivals.edits import Edit, LogitMap, Start, WeightStep
 from hessian_surgery.rivals.fitting import candidates, fit_path
 from hessian_surgery.rivals.last_layer import refit
@@ -127,11 +127,8 @@ def promising(found: list[Rates], deepest: float) -> list[int]:
     accuracy and σ both, of those that give up little more accuracy than `deepest`.
     """
     floor = found[0].accuracy - deepest - MARGIN
-    order = sorted(range(len(found)), key=lambda i: (-found[i].accuracy, found[i].sigma))
-    front: list[int] = []
-    for i in order:
-        if found[i].accuracy >= floor and (not front or found[i].sigma < found[front[-1]].sigma):
-            front.append(i)
+    points = np.array([(rate.accuracy, rate.sigma) for rate in found])
+    front = [i for i in unbeaten(*points.T) if found[i].accuracy >= floor]
     picked = np.linspace(0, len(front) - 1, min(len(front), MEASURED)).round().astype(int)
     return list(dict.fromkeys([0, *(front[i] for i in picked)]))
 

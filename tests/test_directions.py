@@ -4,9 +4,10 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery.directions import Directions, Probe, class_gradients, logits_after, random_directions
+from hessian_surgery.directions import Directions, Probe, class_gradients, random_directions
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.objective import TEMPERATURE, logit_unit
+from hessian_surgery.tangents import logits_after
 
 
 def derivative(module, space, vector, inputs):
@@ -69,11 +70,18 @@ def test_a_class_gradient_is_that_of_soft_accuracy(trained, digits_parts, digits
     space, classifier = hs.parameter_space(trained), hs.Classifier(trained)
     logits = compute_logits(classifier, digits_images)
     found = class_gradients(Probe(classifier, space, digits_images, logits), digits_parts.hessian)
+    ratios = []
     for label in (0, 3, 9):
         members = digits_parts.hessian.subset((digits_parts.hessian.labels == label).nonzero()[:, 0])
         sure = torch.softmax(trained(members.inputs()) / (TEMPERATURE * logit_unit(logits)), dim=1)[:, label].mean()
         slope = space.flatten(torch.autograd.grad(sure, space.parameters))
-        assert torch.allclose(found.vector(label), slope / slope.norm(), rtol=1e-3, atol=1e-6)
+        ratios.append(slope / found.vector(label))
+        strong = slope.abs() > 1e-4
+        assert (ratios[-1][strong] > 0).all()
+        # The preconditioner is the same for all classes, up to a factor.
+        both = strong & (ratios[0] > 0)
+        factor = ratios[-1][both] / ratios[0][both]
+        assert torch.allclose(factor, factor.median(), rtol=2e-2)
 
 
 def by_hand(changes):

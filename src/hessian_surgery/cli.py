@@ -19,6 +19,7 @@ from hessian_surgery.console.inputs import (
     choose_config,
     digits_net,
     open_given,
+    refuse_unused,
     whole_numbers,
 )
 from hessian_surgery.console.laboratory import conduct, find_study, study_options
@@ -111,10 +112,15 @@ def operate(
     bound: option.Bound = None,
     exponent: option.Exponent = None,
     target: option.Target = None,
+    protect: option.Protect = None,
+    allowed_drop: option.MaxDrop = None,
+    budget: option.Budget = None,
+    directions: option.Directions = None,
 ) -> None:
     """Operate on a trained classifier and write the patched model, the patch and the evidence."""
     given = locals()
     config = choose_config(given)
+    refuse_unused(given, config)
     if dry_run:
         show_cost(open_given(given), config, as_json)
         return
@@ -251,6 +257,9 @@ def compare(
     splits: Annotated[int, typer.Option(help="How often the images are halved anew.")] = 5,
     budgets: Annotated[str | None, typer.Option(help="Accuracy to give up, in pp; 0,0.2,0.5,1 by default.")] = None,
     epochs: Annotated[int, typer.Option(help="Of each training that a method begins or ends with.")] = 15,
+    final: Annotated[
+        bool, typer.Option("--final", help="Judge on one fixed half; fit on 80 % subsets of the other, one a split.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Keep table, figure, logits, predictions and patch here.")] = None,
     preset: option.Preset = "default",
     seed: option.Seed = 0,

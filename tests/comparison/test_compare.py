@@ -19,7 +19,7 @@ from hessian_surgery.rivals.posthoc import FROM_LOGITS
 from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.surgery.loop import Observer
 
-QUICK = hs.SurgeryConfig(iterations=1, hessian_samples=64)
+QUICK = hs.SurgeryConfig.loop(iterations=1, hessian_samples=64)
 METHODS = ("class-bias", "surgery", "surgery:3", "class-bias+surgery", "surgery+class-bias", "random", "last-layer")
 
 

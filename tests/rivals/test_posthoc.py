@@ -13,9 +13,9 @@ from hessian_surgery.models.head import Head
 from hessian_surgery.objective import TEMPERATURE, choose, logit_unit, rates, soft_objective
 from hessian_surgery.rivals import last_layer
 from hessian_surgery.rivals.edits import Start, apply_edits
-from hessian_surgery.rivals.fitting import PRICES
 from hessian_surgery.rivals.posthoc import FINE_TAUS, POSTHOC, TAUS, along
 from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.surgery.fitting import PRICES
 
 MEANS = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
 

@@ -111,7 +111,7 @@ class Counting(Observer):
 def scripted():
     model = nn.Linear(2, 3)
     data = hs.as_labelled((torch.randn(30, 2), torch.arange(30) % 3))
-    config = hs.SurgeryConfig(iterations=4)
+    config = hs.SurgeryConfig.loop(iterations=4)
     return Problem(hs.Classifier(model), hs.parameter_space(model), data, data, config, cross_entropy, Storage(8), BASE)
 
 

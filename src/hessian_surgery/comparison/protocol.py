@@ -33,6 +33,8 @@ class Protocol:
         budgets: accuracy that may be given up on the sensitivity half, as fractions.
         epochs: of each training.
         seed: of the first split; the others follow.
+        final: judge on one half only, fixed by the seed, with methods fitted to 80 % of the other half, drawn anew for
+            each split: for a comparison whose choices were all made on that other half.
     """
 
     methods: tuple[str, ...] = DEFAULT
@@ -40,6 +42,7 @@ class Protocol:
     budgets: tuple[float, ...] = BUDGETS
     epochs: int = 15
     seed: int = 0
+    final: bool = False
 
     def __post_init__(self) -> None:
         for name in ("splits", "epochs"):
@@ -67,5 +70,9 @@ class Protocol:
     def halves(self, images: LabelledSet) -> list[Half]:
         """The splits, the same for every method."""
         numbered = replace(images, index=torch.arange(len(images)))
+        if self.final:
+            development, final = stratified_split(numbered, (0.5, 0.5), self.seed)
+            drawn = [stratified_split(development, (0.8,), self.seed + i)[0] for i in range(self.splits)]
+            return [Half(part.index, final.index) for part in drawn]
         parts = [stratified_split(numbered, (0.5, 0.5), self.seed + i) for i in range(self.splits)]
         return [Half(*(part.index for part in pair)) for pair in parts]

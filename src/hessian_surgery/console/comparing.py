@@ -112,7 +112,7 @@ def choose_protocol(given: dict[str, Any], methods: tuple[str, ...]) -> Protocol
     if points is not None and not all(0 <= point < 100 for point in points):
         raise InputError(f"budgets: got {given['budgets']}; give percentage points of accuracy from 0 to below 100")
     budgets = BUDGETS if points is None else tuple(point / 100 for point in points)
-    return Protocol(methods, given["splits"], budgets, given["epochs"], given["seed"])
+    return Protocol(methods, given["splits"], budgets, given["epochs"], given["seed"], given["final"])
 
 
 def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], seconds: float) -> dict[str, Any]:

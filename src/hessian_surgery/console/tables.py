@@ -56,12 +56,13 @@ def _summary(findings: Findings) -> Table:
 
 
 def describe_choices(choices: dict[str, Any]) -> str:
-    """One line on what was settled: K, p and which classes were protected."""
+    """One line on what was settled: directions, budget or p, and which classes were protected."""
     protected = ", ".join(choices["protected"]) or "none"
-    return (
-        f"{choices['spikes']} spikes, p = {choices['exponent']:g}, protected classes "
-        f"(above {100 * choices['strong_above']:.1f} %): {escape(protected)}"
-    )
+    if "spikes" in choices:
+        how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
+    else:
+        how = f"along {choices['directions']}, giving up at most {100 * choices['budget']:.2g} pp of accuracy"
+    return f"{how}, protected classes (above {100 * choices['strong_above']:.1f} %, or named): {escape(protected)}"
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:

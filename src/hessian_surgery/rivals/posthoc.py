@@ -11,12 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessian_surgery.directions import join
 from hessian_surgery.errors import InputError
 from hessian_surgery.objective import Rates, logit_unit, rates, unbeaten
 from hessian_surgery.rivals.edits import Edit, LogitMap, Start, WeightStep
-from hessian_surgery.rivals.fitting import candidates, fit_path
 from hessian_surgery.rivals.last_layer import refit
 from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.crossfit import Surrogate, cross_fit
+from hessian_surgery.surgery.fitting import candidates, fit_path
+from hessian_surgery.surgery.goal import make_goal
+from hessian_surgery.surgery.planning import strong_threshold
 
 TAUS = tuple(np.arange(0, 2.01, 0.25))
 FINE_TAUS = tuple(np.round(np.arange(0, 2.01, 0.05), 2))
@@ -122,6 +127,26 @@ def along(family: str, count: int | None = None) -> "Posthoc":
     return method
 
 
+def planned(family: str) -> "Posthoc":
+    """What `operate` proposes in its first round: a step along the head's biases and a family, chosen by cross-fitting.
+
+    The rates of its candidates are those foreseen on images not fitted to, so that a budget holds elsewhere too.
+    """
+
+    def method(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+        families = [subject.family(family)]
+        directions = join(families if subject.bias is None else [subject.bias, *families])
+        logits, labels, classes = start.logits[chosen], subject.labels[chosen], len(subject.classes)
+        surrogate = Surrogate(logits, directions.changes[:, chosen] * start.scale, labels, classes)
+        present = surrogate.rates()
+        strong = present.per_class > strong_threshold(present.per_class)
+        goal = make_goal(present, subject.classes, budget=1.0, protected=strong, max_drop=SurgeryConfig.allowed_drop)
+        steps = [step for step in cross_fit(surrogate, goal) if goal.allows(step.rates)]
+        return [Candidate(WeightStep(directions, step.coefficients), step.rates) for step in steps]
+
+    return method
+
+
 def promising(found: list[Rates], deepest: float) -> list[int]:
     """Which candidates are worth a forward pass: the first, which does nothing, and a few that no other one beats in
     accuracy and σ both, of those that give up little more accuracy than `deepest`.
@@ -153,6 +178,8 @@ POSTHOC: dict[str, Posthoc] = {
     "random": along("random"),
     "class-gradients": along("class-gradients"),
     "surgery": along("spikes"),
+    "planned": planned("class-gradients"),
+    "planned-spikes": planned("spikes"),
 }
 # What can be had from logits alone.
 FROM_LOGITS = ("nothing", "temperature", "logit-adjustment", "class-bias", "vector-scaling")

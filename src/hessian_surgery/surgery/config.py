@@ -1,6 +1,7 @@
 """SurgeryConfig: every choice that an operation makes, with the paper's settings as presets."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from hessian_surgery.curvature.lanczos import TOLERANCE
@@ -12,10 +13,15 @@ from hessian_surgery.losses import LossName
 from hessian_surgery.surgery.amplitude import Control
 from hessian_surgery.surgery.planning import Bound, Target
 
+Algorithm: TypeAlias = Literal["planned", "loop"]
+Family: TypeAlias = Literal["class-gradients", "spikes", "both"]
 Reference: TypeAlias = Literal["start", "previous"]
 Returned: TypeAlias = Literal["best", "last"]
 PaperDataset: TypeAlias = Literal["cifar10", "cifar100", "isic"]
 PaperStart: TypeAlias = Literal["ce", "focal", "class-balanced"]
+
+# Rounds of Algorithm 2 where nothing else is said.
+LOOP_ITERATIONS = 15
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,12 @@ class SurgeryConfig:
     """How to operate. The defaults are ours; `SurgeryConfig.paper(...)` gives the paper's.
 
     Attributes:
-        iterations: T, rounds of spikes, sensitivity, plan, step and check, in each phase.
+        algorithm: "planned", few verified steps that a surrogate of the logits proposes; or "loop", Algorithm 2.
+        directions: what a planned operation moves along, beside the head's biases: class gradients, or spikes.
+        budget: accuracy that a planned operation may give up, as a fraction, against the starting model.
+        targets: accuracies that a planned operation is to reach, by class name.
+        protect: names of classes to protect beside the strong ones.
+        iterations: rounds at most, of directions, plan, step and check; T of the loop, in each phase.
         phases: sequential deflated surgery (section 8): each phase takes the next K spikes, those of earlier phases
             being deflated away.
         spikes: K; None means C − 1.
@@ -48,7 +59,8 @@ class SurgeryConfig:
             than the rule's ½ (docs/results.md).
         target: what the p-rule and the choice of the best iterate aim at.
         strong_above: classes above this accuracy are protected; None means the mean plus one σ.
-        allowed_drop: how much of its accuracy a protected class may be planned to lose.
+        allowed_drop: how much of its accuracy a protected class may lose in a planned operation, or be planned to lose
+            in an iteration of the loop.
         reference: whether drops count from the starting model or from the previous iteration, as in the paper.
         rollback_sigma: an iteration that raises σ by more is rolled back.
         rollback_drop: an iteration after which a class has dropped by more is rolled back.
@@ -59,7 +71,12 @@ class SurgeryConfig:
         seed: fixes every random draw.
     """
 
-    iterations: int = 15
+    algorithm: Algorithm = "planned"
+    directions: Family = "class-gradients"
+    budget: float = 0.002
+    targets: Mapping[str, float] = field(default_factory=dict)
+    protect: tuple[str, ...] = ()
+    iterations: int = 3
     phases: int = 1
     spikes: int | None = None
     lanczos_steps: int | None = None
@@ -98,11 +115,22 @@ class SurgeryConfig:
         _require(self.amplitude is None or self.amplitude > 0, "amplitude", self.amplitude, "a positive number")
         _require(self.basis_memory is None or self.basis_memory > 0, "basis_memory", self.basis_memory, "positive")
         _require(0 < self.tolerance < 1, "tolerance", self.tolerance, "a number between 0 and 1")
-        for name in ("allowed_drop", "rollback_sigma", "rollback_drop"):
+        for name in ("allowed_drop", "rollback_sigma", "rollback_drop", "budget"):
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "a fraction between 0 and 1")
         if self.lanczos_steps is not None and self.spikes is not None:
             enough = self.lanczos_steps >= self.spikes
             _require(enough, "lanczos_steps", self.lanczos_steps, f"at least as many as spikes ({self.spikes})")
+
+    @property
+    def uses_spikes(self) -> bool:
+        """Whether an operation needs the Hessian."""
+        return self.algorithm == "loop" or self.directions != "class-gradients"
+
+    def as_loop(self) -> "SurgeryConfig":
+        """The same choices for Algorithm 2."""
+        if self.algorithm == "loop":
+            return self
+        return replace(self, algorithm="loop", iterations=LOOP_ITERATIONS)
 
     @property
     def rounds(self) -> int:
@@ -115,7 +143,13 @@ class SurgeryConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `config.json` holds."""
-        return asdict(self)
+        return asdict(self) | {"protect": list(self.protect)}
+
+    @staticmethod
+    def loop(**choices: Any) -> "SurgeryConfig":
+        """Algorithm 2 with our settings: converged spikes, γ-decay, the best iterate."""
+        usual: dict[str, Any] = {"algorithm": "loop", "iterations": LOOP_ITERATIONS}
+        return SurgeryConfig(**(usual | choices))
 
     @staticmethod
     def paper(
@@ -131,6 +165,7 @@ class SurgeryConfig:
         """
         _check_paper(dataset, start)
         as_written: dict[str, Any] = {
+            "algorithm": "loop",
             "lanczos_steps": 10,
             "hessian_samples": 128,
             "amplitude": 0.02,
@@ -176,6 +211,8 @@ def _check_at_least_one(config: SurgeryConfig) -> None:
 
 def _check_choices(config: SurgeryConfig) -> None:
     choices = {
+        "algorithm": Algorithm,
+        "directions": Family,
         "hessian_sampling": Sampling,
         "basis": BasisPlace,
         "precision": BasisPrecision,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hessian_surgery.classifier import Classifier
@@ -20,9 +21,11 @@ from hessian_surgery.data.splits import hessian_batch
 from hessian_surgery.errors import InputError
 from hessian_surgery.losses import Loss
 from hessian_surgery.metrics import Array, sigma
+from hessian_surgery.objective import Rates
 from hessian_surgery.parameters import ParameterSpace, Snapshot
 from hessian_surgery.surgery.amplitude import Controller, Signal, curvature_amplitude, start_control
 from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.goal import Goal, class_number, make_goal
 from hessian_surgery.surgery.phases import accumulate, overlap, staleness
 from hessian_surgery.surgery.planning import Plan, Target, plan, recommended_exponent, strong_floor, strong_threshold
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
@@ -90,17 +93,37 @@ class Problem:
         given = self.config.strong_above
         return strong_threshold(self.base) if given is None else given
 
+    @property
+    def protected(self) -> NDArray[np.bool_]:
+        """Which classes (C,) are protected: the strong ones, and those named; never one that has a target."""
+        classes, config = self.sensitivity_data.classes, self.config
+        chosen = self.base > self.strong_above
+        for name in config.protect:
+            chosen[class_number(name, classes, "protect")] = True
+        for name in config.targets:
+            chosen[class_number(name, classes, "target")] = False
+        return chosen
+
+    def goal(self) -> Goal:
+        """What a planned operation aims at."""
+        config, base = self.config, Rates(self.overall(self.base), self.base)
+        return make_goal(
+            base,
+            self.sensitivity_data.classes,
+            aim=config.target,
+            budget=config.budget,
+            protected=self.protected,
+            max_drop=config.allowed_drop,
+            targets=config.targets,
+        )
+
     def choices(self) -> dict[str, Any]:
         """What the config left open, as it was settled."""
-        strong = self.base > self.strong_above
-        return {
-            "spikes": self.spikes,
-            "exponent": self.exponent,
-            "strong_above": self.strong_above,
-            "protected": [
-                name for name, is_strong in zip(self.sensitivity_data.classes, strong, strict=True) if is_strong
-            ],
-        }
+        names = zip(self.sensitivity_data.classes, self.protected, strict=True)
+        protected = {"strong_above": self.strong_above, "protected": [name for name, chosen in names if chosen]}
+        if self.config.algorithm == "planned":
+            return {"directions": self.config.directions, "budget": self.config.budget} | protected
+        return {"spikes": self.spikes, "exponent": self.exponent} | protected
 
     def overall(self, per_class: Array) -> float:
         """Accuracy over all sensitivity images from class accuracies (C,)."""
@@ -130,6 +153,7 @@ class IterationRecord:
     sensitivity: list[list[float]]
     seconds: dict[str, float]
     deflation: dict[str, float] | None = None
+    gain: dict[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `history.jsonl` and `result.json` hold."""
@@ -200,12 +224,12 @@ def run_loop(
 def iterate(problem: Problem, state: State, observer: Observer) -> tuple[State, IterationRecord]:
     """One iteration of Algorithm 2."""
     config, seconds = problem.config, dict[str, float]()
-    with _timed(seconds, "lanczos"):
+    with timed(seconds, "lanczos"):
         operator = curvature(problem, state.iteration + 1)
         spectrum = find_spikes(problem, operator, state.iteration + 1, observer, state.deflated)
         deflation = _check_deflation(problem, state, operator, spectrum)
     controller = state.controller or _first_controller(problem, state, spectrum)
-    with _timed(seconds, "sensitivity"):
+    with timed(seconds, "sensitivity"):
         matrix = sensitivity(
             problem.classifier,
             spectrum,
@@ -214,9 +238,9 @@ def iterate(problem: Problem, state: State, observer: Observer) -> tuple[State, 
             batch_size=config.batch_size,
             progress=lambda done, total: observer.stage("sensitivity", done, total),
         )
-    with _timed(seconds, "plan"):
+    with timed(seconds, "plan"):
         step = make_plan(problem, state.accuracy, spectrum, matrix, controller.value)
-    with _timed(seconds, "measure"):
+    with timed(seconds, "measure"):
         before = problem.space.snapshot()
         problem.space.perturb(spectrum.combine(step.alpha))
         candidate = accuracies(problem.classifier, problem.sensitivity_data, config.batch_size)
@@ -360,7 +384,8 @@ def _first_controller(problem: Problem, state: State, spectrum: Spectrum) -> Con
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Note how long a block takes."""
     start = time.perf_counter()
     yield
     seconds[stage] = time.perf_counter() - start

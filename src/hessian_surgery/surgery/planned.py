@@ -1,0 +1,169 @@
+"""The planned operation: few, larger, verified steps. A surrogate of the logits proposes, one forward pass disposes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.curvature.basis import length
+from hessian_surgery.directions import Directions, Probe, bias_directions, class_gradients, join, spike_directions
+from hessian_surgery.evaluation import compute_logits
+from hessian_surgery.metrics import Array, sigma
+from hessian_surgery.models.head import find_head
+from hessian_surgery.objective import TEMPERATURE, Rates, logit_unit, rates, soft_rates
+from hessian_surgery.surgery.blocking import explain
+from hessian_surgery.surgery.crossfit import Foreseen, Surrogate, choose_foreseen, cross_fit, gain
+from hessian_surgery.surgery.goal import Goal
+from hessian_surgery.surgery.loop import (
+    IterationRecord,
+    Observer,
+    Problem,
+    State,
+    curvature,
+    find_spikes,
+    timed,
+)
+
+# A step that breaks a limit where it is measured is halved so often before it is given up.
+HALVINGS = 3
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A step as it was measured.
+
+    Attributes:
+        step: δθ (p,).
+        share: of the proposed one that it is.
+        rates: on the sensitivity images.
+        kept: whether it is better than what was, and within the goal's limits.
+    """
+
+    step: Tensor
+    share: float
+    rates: Rates
+    kept: bool
+
+
+def run_planned(
+    problem: Problem,
+    observer: Observer,
+    state: State | None = None,
+    keep: Callable[[State], None] | None = None,
+) -> Array:
+    """Propose, measure and keep steps until none is foreseen to gain more than the standard error of its gain.
+
+    Arguments and result as for `run_loop`.
+    """
+    state = state or State(0, problem.base, None, problem.base, problem.space.snapshot())
+    while state.iteration < problem.config.iterations and not state.idle:
+        state, record = operate_once(problem, state, observer)
+        observer.iteration(record)
+        if keep is not None:
+            keep(state)
+    problem.space.restore(state.best_weights)
+    return state.best_accuracy
+
+
+def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[State, IterationRecord]:
+    """One round: directions, surrogate, plan, step, check."""
+    config, data, seconds = problem.config, problem.sensitivity_data, dict[str, float]()
+    goal = problem.goal()
+    with timed(seconds, "directions"):
+        logits = compute_logits(problem.classifier, data, config.batch_size).to(problem.space.device)
+        directions = find_directions(problem, logits, state.iteration + 1, observer)
+    with timed(seconds, "plan"):
+        surrogate = make_surrogate(problem, logits, directions)
+        found = cross_fit(surrogate, goal, config.seed)
+        plan = choose_foreseen(found, goal)
+        expected, error = gain(found[0].predicted, plan.predicted, surrogate.labels, goal, config.seed)
+        if state.iteration == 0:
+            explain(goal, found, data.classes)
+        observer.stage("plan", 1, 1)
+    with timed(seconds, "measure"):
+        tried = measure(problem, goal, directions, plan, surrogate.rates()) if expected > error else None
+        if tried is not None and tried.kept:
+            problem.space.perturb(tried.step)
+        observer.stage("measure", 1, 1)
+    accepted = tried is not None and tried.kept
+    kept = tried.rates.per_class if tried is not None and tried.kept else state.accuracy
+    record = IterationRecord(
+        iteration=state.iteration + 1,
+        phase=1,
+        accepted=accepted,
+        eigenvalues=[],
+        residuals=[],
+        products=0,
+        alpha=((tried.share if tried else 1.0) * plan.coefficients).tolist(),
+        alpha_max=length(tried.step) if tried else 0.0,
+        predicted=plan.rates.per_class.tolist(),
+        candidate_sigma=tried.rates.sigma if tried else plan.rates.sigma,
+        max_drop=float((state.accuracy - (tried.rates.per_class if tried else state.accuracy)).max()),
+        sigma=sigma(kept),
+        accuracy=problem.overall(kept),
+        worst=float(kept.min()),
+        per_class=kept.tolist(),
+        sensitivity=responses(surrogate).tolist(),
+        seconds=seconds,
+        gain={"foreseen": expected, "error": error},
+    )
+    return _following(problem, state, kept, accepted), record
+
+
+def find_directions(problem: Problem, logits: Tensor, iteration: int, observer: Observer) -> Directions:
+    """What the config asks for, at the present weights: the head's biases, class gradients, spikes."""
+    config, data = problem.config, problem.sensitivity_data
+    progress = lambda done, total: observer.stage("directions", done, total)  # noqa: E731
+    probe = Probe(problem.classifier, problem.space, data, logits, config.batch_size, progress)
+    first, _ = next(data.batches(2, problem.classifier.device))
+    bias = bias_directions(probe, find_head(problem.classifier, first))
+    families = [] if bias is None else [bias]
+    if config.directions != "spikes":
+        families.append(class_gradients(probe, problem.hessian_data, config.seed))
+    if config.directions != "class-gradients":
+        spikes = find_spikes(problem, curvature(problem, iteration), iteration, observer)
+        families.append(spike_directions(probe, spikes))
+    return join(families)
+
+
+def make_surrogate(problem: Problem, logits: Tensor, directions: Directions) -> Surrogate:
+    """Logits as a linear function of the directions' coefficients, where the changes are kept."""
+    changes = directions.changes
+    labels = problem.sensitivity_data.labels.to(changes.device)
+    return Surrogate(logits.to(changes.device), changes, labels, len(problem.sensitivity_data.classes))
+
+
+def measure(problem: Problem, goal: Goal, directions: Directions, plan: Foreseen, present: Rates) -> Tried:
+    """Take a step and look; halve it while it breaks a limit or betters nothing. The weights come back."""
+    data, before = problem.sensitivity_data, problem.space.snapshot()
+    whole, share = directions.step(plan.coefficients), 1.0
+    try:
+        for attempt in range(HALVINGS + 1):
+            problem.space.perturb(whole, share)
+            logits = compute_logits(problem.classifier, data, problem.config.batch_size)
+            problem.space.restore(before)
+            seen = rates(logits, data.labels, len(data.classes))
+            kept = goal.allows(seen) and goal.score(seen) < goal.score(present)
+            if kept or attempt == HALVINGS:
+                break
+            share /= 2
+    finally:
+        problem.space.restore(before)
+    return Tried(share * whole, share, seen, kept)
+
+
+def responses(surrogate: Surrogate) -> Array:
+    """How each class's soft accuracy answers to each direction (K, C), per unit of its coefficient."""
+    zero = torch.zeros(len(surrogate.changes), device=surrogate.logits.device, requires_grad=True)
+    temperature = TEMPERATURE * logit_unit(surrogate.logits)
+    _, per_class = soft_rates(surrogate.at(zero), surrogate.labels, surrogate.classes, temperature)
+    slopes = [torch.autograd.grad(value, zero, retain_graph=True)[0] for value in per_class]
+    return torch.stack(slopes, dim=1).double().cpu().numpy()
+
+
+def _following(problem: Problem, state: State, kept: Array, accepted: bool) -> State:
+    following = replace(state, iteration=state.iteration + 1, accuracy=kept, idle=0 if accepted else 1)
+    if not accepted:
+        return following
+    return replace(following, best_accuracy=kept, best_weights=problem.space.snapshot())

@@ -1,6 +1,7 @@
 """The command line: parse, call, print. Exit 0 done, 2 bad input (one clear line), 1 anything else."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -162,7 +163,7 @@ def diagnose(
 ) -> None:
     """Say whether a classifier is worth operating on; changes and writes nothing."""
     given = locals()
-    config = choose_config(given | {"iterations": 1})
+    config = replace(choose_config(given).as_loop(), iterations=1)
     opened = open_given(given, ("hessian", "sensitivity"))
     if dry_run:
         show_cost(opened, config, as_json)
@@ -257,9 +258,10 @@ def compare(
     splits: Annotated[int, typer.Option(help="How often the images are halved anew.")] = 5,
     budgets: Annotated[str | None, typer.Option(help="Accuracy to give up, in pp; 0,0.2,0.5,1 by default.")] = None,
     epochs: Annotated[int, typer.Option(help="Of each training that a method begins or ends with.")] = 15,
-    final: Annotated[
-        bool, typer.Option("--final", help="Judge on one fixed half; fit on 80 % subsets of the other, one a split.")
-    ] = False,
+    part: Annotated[
+        str,
+        typer.Option(help="all; development, inside one fixed half; final, judged on the other half."),
+    ] = "all",
     out: Annotated[Path | None, typer.Option(help="Keep table, figure, logits, predictions and patch here.")] = None,
     preset: option.Preset = "default",
     seed: option.Seed = 0,

@@ -112,7 +112,7 @@ def choose_protocol(given: dict[str, Any], methods: tuple[str, ...]) -> Protocol
     if points is not None and not all(0 <= point < 100 for point in points):
         raise InputError(f"budgets: got {given['budgets']}; give percentage points of accuracy from 0 to below 100")
     budgets = BUDGETS if points is None else tuple(point / 100 for point in points)
-    return Protocol(methods, given["splits"], budgets, given["epochs"], given["seed"], given["final"])
+    return Protocol(methods, given["splits"], budgets, given["epochs"], given["seed"], given["part"])
 
 
 def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -123,6 +123,7 @@ def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], secon
         "images": fronts.images,
         "splits": fronts.splits,
         "seed": protocol.seed,
+        "part": protocol.part,
         "budgets": list(protocol.budgets),
         "headline": fronts.headline,
         "base": fronts.base,

@@ -100,12 +100,13 @@ def print_cost(console: Console, cost: Cost) -> None:
     """What `--dry-run` says."""
     rows = {
         "weights that may move": f"{cost.weights:,}",
-        "spikes": f"{cost.spikes}",
+        "directions": f"{cost.directions}",
         "Hessian products": f"{cost.products:,}",
+        "gradients of training images": f"{cost.gradients:,}",
         "passes over the sensitivity images": f"{cost.passes:,} ({cost.images:,} images)",
-        "memory: Lanczos basis": f"{sized(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
+        "memory: directions": f"{sized(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
         "memory: copies of the weights": sized(cost.snapshot_bytes),
-        "memory: graph of the Hessian batch": sized(cost.graph_bytes),
+        "memory: graph of a batch": sized(cost.graph_bytes),
         "memory: sensitivity images": sized(cost.data_bytes),
         "memory in all, beside the model": sized(cost.total_bytes),
     }

@@ -155,10 +155,9 @@ def diagnose(
     loss: option.Loss = None,
     batch_size: option.BatchSize = None,
     parameters: option.Parameters = None,
-    sensitivity_cap: option.SensitivityCap = None,
     epsilon: option.Epsilon = None,
 ) -> None:
-    """Say whether a classifier is worth operating on; changes and writes nothing."""
+    """Say whether there is anything to gain by operating on a classifier; changes and writes nothing."""
     given = locals()
     config = choose_config(given | {"iterations": 1})
     opened = open_given(given, ("hessian", "sensitivity"))

@@ -71,7 +71,7 @@ def draw(result: Predictors) -> "Figure":
         panel.set_ylabel(GAINS[gain] + UNITS[gain], fontsize=9)
         if name == "error_ratio" and any(gain in case.gains for case in result.cases):
             panel.set_xscale("log")
-    axes[0].legend(fontsize=8, frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(groups), frameon=False)
     figure.suptitle(f"What foretells the gain of {result.method}? {len(result.cases)} models, held-out images")
     return figure
 

@@ -35,7 +35,6 @@ Precision = Annotated[str | None, typer.Option(help="How it is kept: auto, full 
 BasisMemory = Annotated[float | None, typer.Option(help="GB that it may take; fewer vectors are kept, more restarts.")]
 Loss = Annotated[str | None, typer.Option(help="cross-entropy, focal or class-balanced.")]
 Tolerance = Annotated[float | None, typer.Option(help="Relative residual at which a spike has converged.")]
-SensitivityCap = Annotated[int | None, typer.Option(help="At most so many sensitivity images of a class.", min=1)]
 Epsilon = Annotated[float | None, typer.Option(help="Amplitude of the probe.")]
 Folder = Annotated[Path, typer.Option("--out", help="Folder for the JSON and the figure.")]
 Spikes = Annotated[int | None, typer.Option(help="K; by default one fewer than the classes.")]

@@ -119,17 +119,11 @@ def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], secon
     """What `compare --json` prints: fractions, not percent."""
     return {
         "schema_version": 1,
-        "classes": list(fronts.classes),
-        "images": fronts.images,
-        "splits": fronts.splits,
+        **fronts.as_dict(),
         "seed": protocol.seed,
         "part": protocol.part,
         "budgets": list(protocol.budgets),
-        "headline": fronts.headline,
-        "base": fronts.base,
-        "methods": [row.as_dict() for row in fronts.rows],
         "advice": vars(advise(fronts)),
-        "bias_shares": fronts.bias_shares,
         "inputs": given,
         "seconds": seconds,
         "environment": environment(fronts.subject.logits.device),

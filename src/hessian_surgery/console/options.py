@@ -54,9 +54,10 @@ Exponent = Annotated[str | None, typer.Option(help="p of the class-error weights
 Target = Annotated[
     str | None, typer.Option(help="sigma, worst (the worst class), or accuracies to reach: cat=0.8,dog=0.75.")
 ]
-Protect = Annotated[str | None, typer.Option(help="Classes to protect beside the strong ones: ship,truck.")]
+Protect = Annotated[str | None, typer.Option(help="Classes to protect: ship,truck; by default those above the mean.")]
 MaxDrop = Annotated[
-    float | None, typer.Option("--max-drop", help="What a protected class may lose of its accuracy, as a fraction.")
+    float | None,
+    typer.Option("--max-drop", help="What a protected class may lose, as a fraction; half of σ by default."),
 ]
 Budget = Annotated[float | None, typer.Option(help="Accuracy that may be given up, as a fraction; 0.002 by default.")]
 Directions = Annotated[

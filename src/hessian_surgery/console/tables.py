@@ -62,7 +62,8 @@ def describe_choices(choices: dict[str, Any]) -> str:
         how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
     else:
         how = f"along {choices['directions']}, giving up at most {100 * choices['budget']:.2g} pp of accuracy"
-    return f"{how}, protected classes (above {100 * choices['strong_above']:.1f} %, or named): {escape(protected)}"
+    most = f"at most {100 * choices['max_drop']:.1f} pp lost"
+    return f"{how}; protected ({most}): {escape(protected)}"
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:

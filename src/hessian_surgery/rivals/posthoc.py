@@ -17,11 +17,9 @@ from hessian_surgery.objective import Rates, logit_unit, rates, unbeaten
 from hessian_surgery.rivals.edits import Edit, LogitMap, Start, WeightStep
 from hessian_surgery.rivals.last_layer import refit
 from hessian_surgery.rivals.subject import Subject
-from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.crossfit import Surrogate, cross_fit
 from hessian_surgery.surgery.fitting import candidates, fit_path
 from hessian_surgery.surgery.goal import make_goal
-from hessian_surgery.surgery.planning import strong_threshold
 
 TAUS = tuple(np.arange(0, 2.01, 0.25))
 FINE_TAUS = tuple(np.round(np.arange(0, 2.01, 0.05), 2))
@@ -139,8 +137,8 @@ def planned(family: str) -> "Posthoc":
         logits, labels, classes = start.logits[chosen], subject.labels[chosen], len(subject.classes)
         surrogate = Surrogate(logits, directions.changes[:, chosen] * start.scale, labels, classes)
         present = surrogate.rates()
-        strong = present.per_class > strong_threshold(present.per_class)
-        goal = make_goal(present, subject.classes, budget=1.0, protected=strong, max_drop=SurgeryConfig.allowed_drop)
+        strong = present.per_class > present.per_class.mean()
+        goal = make_goal(present, subject.classes, budget=1.0, protected=strong, max_drop=present.sigma / 2)
         steps = [step for step in cross_fit(surrogate, goal) if goal.allows(step.rates)]
         return [Candidate(WeightStep(directions, step.coefficients), step.rates) for step in steps]
 

@@ -33,7 +33,7 @@ class SurgeryConfig:
         directions: what a planned operation moves along, beside the head's biases: class gradients, or spikes.
         budget: accuracy that a planned operation may give up, as a fraction, against the starting model.
         targets: accuracies that a planned operation is to reach, by class name.
-        protect: names of classes to protect beside the strong ones.
+        protect: names of the classes that a planned operation protects; by default the strong ones.
         iterations: rounds at most, of directions, plan, step and check; T of the loop, in each phase.
         phases: sequential deflated surgery (section 8): each phase takes the next K spikes, those of earlier phases
             being deflated away.
@@ -58,9 +58,10 @@ class SurgeryConfig:
         exponent: p of the class-error weights (eq. 6); "auto" applies the p-rule (table 3). On digits 2 does better
             than the rule's ½ (docs/results.md).
         target: what the p-rule and the choice of the best iterate aim at.
-        strong_above: classes above this accuracy are protected; None means the mean plus one σ.
-        allowed_drop: how much of its accuracy a protected class may lose in a planned operation, or be planned to lose
-            in an iteration of the loop.
+        strong_above: classes above this accuracy are strong, and protected; None means the mean, and in the loop the
+            mean plus one σ.
+        allowed_drop: how much of its accuracy a protected class may lose in a planned operation, half of σ by default,
+            or be planned to lose in an iteration of the loop, 0.01 by default.
         reference: whether drops count from the starting model or from the previous iteration, as in the paper.
         rollback_sigma: an iteration that raises σ by more is rolled back.
         rollback_drop: an iteration after which a class has dropped by more is rolled back.
@@ -96,7 +97,7 @@ class SurgeryConfig:
     exponent: float | Literal["auto"] = 2.0
     target: Target = "sigma"
     strong_above: float | None = None
-    allowed_drop: float = 0.01
+    allowed_drop: float | None = None
     reference: Reference = "start"
     rollback_sigma: float = 0.005
     rollback_drop: float = 0.07
@@ -115,7 +116,8 @@ class SurgeryConfig:
         _require(self.amplitude is None or self.amplitude > 0, "amplitude", self.amplitude, "a positive number")
         _require(self.basis_memory is None or self.basis_memory > 0, "basis_memory", self.basis_memory, "positive")
         _require(0 < self.tolerance < 1, "tolerance", self.tolerance, "a number between 0 and 1")
-        for name in ("allowed_drop", "rollback_sigma", "rollback_drop", "budget"):
+        fractions = ("rollback_sigma", "rollback_drop", "budget") + ("allowed_drop",) * (self.allowed_drop is not None)
+        for name in fractions:
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "a fraction between 0 and 1")
         if self.lanczos_steps is not None and self.spikes is not None:
             enough = self.lanczos_steps >= self.spikes

@@ -30,6 +30,9 @@ from hessian_surgery.surgery.phases import accumulate, overlap, staleness
 from hessian_surgery.surgery.planning import Plan, Target, plan, recommended_exponent, strong_floor, strong_threshold
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
 
+# What a protected class may be planned to lose in an iteration of the loop (the paper's 1 %).
+LOOP_DROP = 0.01
+
 
 class NoSpikes(InputError):
     """There is no positive curvature, or none is left after the phases so far."""
@@ -89,15 +92,24 @@ class Problem:
 
     @property
     def strong_above(self) -> float:
-        """Above which accuracy of the starting model a class is protected."""
-        given = self.config.strong_above
-        return strong_threshold(self.base) if given is None else given
+        """Above which accuracy of the starting model a class is strong."""
+        given, planned = self.config.strong_above, self.config.algorithm == "planned"
+        if given is not None:
+            return given
+        return float(self.base.mean()) if planned else strong_threshold(self.base)
+
+    @property
+    def max_drop(self) -> float:
+        """How much of its accuracy a protected class may lose."""
+        if self.config.allowed_drop is not None:
+            return self.config.allowed_drop
+        return sigma(self.base) / 2 if self.config.algorithm == "planned" else LOOP_DROP
 
     @property
     def protected(self) -> NDArray[np.bool_]:
-        """Which classes (C,) are protected: the strong ones, and those named; never one that has a target."""
+        """Which classes (C,) are protected: those named, or else the strong ones; never one that has a target."""
         classes, config = self.sensitivity_data.classes, self.config
-        chosen = self.base > self.strong_above
+        chosen = (self.base > self.strong_above) & (len(config.protect) == 0)
         for name in config.protect:
             chosen[class_number(name, classes, "protect")] = True
         for name in config.targets:
@@ -113,14 +125,18 @@ class Problem:
             aim=config.target,
             budget=config.budget,
             protected=self.protected,
-            max_drop=config.allowed_drop,
+            max_drop=self.max_drop,
             targets=config.targets,
         )
 
     def choices(self) -> dict[str, Any]:
         """What the config left open, as it was settled."""
         names = zip(self.sensitivity_data.classes, self.protected, strict=True)
-        protected = {"strong_above": self.strong_above, "protected": [name for name, chosen in names if chosen]}
+        protected = {
+            "strong_above": self.strong_above,
+            "max_drop": self.max_drop,
+            "protected": [name for name, chosen in names if chosen],
+        }
         if self.config.algorithm == "planned":
             return {"directions": self.config.directions, "budget": self.config.budget} | protected
         return {"spikes": self.spikes, "exponent": self.exponent} | protected
@@ -313,7 +329,7 @@ def make_plan(problem: Problem, accuracy: Array, spectrum: Spectrum, matrix: Arr
         accuracy,
         reference=problem.base if config.reference == "start" else accuracy,
         threshold=config.strong_above,
-        allowed_drop=config.allowed_drop,
+        allowed_drop=problem.max_drop,
     )
     values = spectrum.eigenvalues
     # With fixed steps, as in the paper, every positive Ritz value counts for the box; otherwise only converged ones.

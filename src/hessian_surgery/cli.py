@@ -106,6 +106,7 @@ def operate(
     loss: option.Loss = None,
     batch_size: option.BatchSize = None,
     parameters: option.Parameters = None,
+    sensitivity: option.Sensitivity = None,
     amplitude: option.Amplitude = None,
     control: option.Control = None,
     bound: option.Bound = None,
@@ -152,6 +153,7 @@ def diagnose(
     loss: option.Loss = None,
     batch_size: option.BatchSize = None,
     parameters: option.Parameters = None,
+    sensitivity: option.Sensitivity = None,
     epsilon: option.Epsilon = None,
 ) -> None:
     """Say whether a classifier is worth operating on; changes and writes nothing."""

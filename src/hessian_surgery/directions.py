@@ -1,6 +1,6 @@
 """Directions in weight space and what they do to each image's logits: spikes, class-mean gradients, random ones."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ from hessian_surgery.curvature.lanczos import Progress, Spectrum
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.evaluation import BATCH_SIZE, compute_logits
+from hessian_surgery.gradients import soft_accuracy_gradients
 from hessian_surgery.metrics import Array
 from hessian_surgery.objective import TEMPERATURE, logit_unit
 from hessian_surgery.parameters import ParameterSpace
@@ -100,7 +101,11 @@ def spike_directions(probe: Probe, spectrum: Spectrum) -> Directions:
 
 def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Directions:
     """For each class, the gradient of its soft accuracy on training images: one backward pass over each class's."""
-    rows = list(_soft_accuracy_gradients(probe, cap_per_class(training, PER_CLASS, seed)))
+    temperature, size = TEMPERATURE * logit_unit(probe.logits), max(1, probe.batch_size // 2)
+    images = cap_per_class(training, PER_CLASS, seed)
+    with deterministic_kernels(exact=True):
+        found = soft_accuracy_gradients(probe.classifier, probe.space, images, temperature, size)
+        rows = [gradient.div_(norm) for _, gradient in found if (norm := length(gradient)) > 0]
     return _probed("class-gradients", probe, rows.__getitem__, len(rows))
 
 
@@ -125,24 +130,6 @@ def logits_after(
         return compute_logits(classifier, data, batch_size).to(space.device)
     finally:
         space.restore(before)
-
-
-def _soft_accuracy_gradients(probe: Probe, training: LabelledSet) -> Iterator[Tensor]:
-    classifier, space = probe.classifier, probe.space
-    temperature, size = TEMPERATURE * logit_unit(probe.logits), max(1, probe.batch_size // 2)
-    for label in range(len(training.classes)):
-        members = (training.labels == label).nonzero().squeeze(1)
-        if len(members) == 0:
-            continue
-        total = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
-        with classifier.evaluating(), deterministic_kernels(exact=True), torch.enable_grad():
-            for inputs, labels in training.subset(members).batches(size, classifier.device):
-                sure = torch.softmax(classifier.logits(inputs) / temperature, dim=1)
-                right = sure.gather(1, labels[:, None]).sum()
-                total += space.flatten(torch.autograd.grad(right, space.parameters, materialize_grads=True))
-        norm = length(total)
-        if norm > 0:
-            yield total / norm
 
 
 def _probed(name: str, probe: Probe, vector: Vector, count: int) -> Directions:

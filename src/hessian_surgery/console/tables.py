@@ -102,6 +102,7 @@ def print_cost(console: Console, cost: Cost) -> None:
         "spikes": f"{cost.spikes}",
         "Hessian products": f"{cost.products:,}",
         "passes over the sensitivity images": f"{cost.passes:,} ({cost.images:,} images)",
+        "of these with a gradient": f"{cost.gradients:,}",
         "memory: Lanczos basis": f"{sized(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
         "memory: copies of the weights": sized(cost.snapshot_bytes),
         "memory: graph of the Hessian batch": sized(cost.graph_bytes),

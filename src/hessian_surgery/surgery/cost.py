@@ -10,6 +10,7 @@ from hessian_surgery.evaluation import check_classifier
 from hessian_surgery.parameters import parameter_space
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.prepare import plan_memory
+from hessian_surgery.surgery.soft_sensitivity import MATCHED_ON
 
 # Lanczos to convergence: steps per wanted spike, seen on ResNet-50 and the digits net (2 to 3).
 STEPS_PER_SPIKE = 3
@@ -24,7 +25,8 @@ class Cost:
         spikes: K.
         products: Hessian products in all; an estimate where Lanczos runs to convergence.
         passes: forward passes over the sensitivity images in all.
-        images: images that go forward in those passes.
+        gradients: how many of them go back as well, which costs about twice as much again.
+        images: images that go forward in all, those that a temperature is matched on included.
         basis: where the Lanczos basis would be kept, and how.
         basis_bytes: what it takes there, with the spikes and those of earlier phases.
         snapshot_bytes: copies of the weights.
@@ -36,6 +38,7 @@ class Cost:
     spikes: int
     products: int
     passes: int
+    gradients: int
     images: int
     basis: str
     basis_bytes: int
@@ -61,7 +64,8 @@ def estimate_cost(
     space = parameter_space(classifier.module, config.parameters)
     spikes = config.spike_count(len(sensitivity_data.classes))
     steps = min(config.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
-    passes = config.rounds * (2 * spikes + 1) + 2
+    by_gradients = config.sensitivity == "gradients"
+    passes = config.rounds * ((1 if by_gradients else 2 * spikes) + 1) + 2
     vector = space.dimension * space.dtype.itemsize
     storage = plan_memory(classifier, space, len(hessian_data), sensitivity_data, config)
     graph_images = min(config.micro_batch or config.hessian_samples, len(hessian_data))
@@ -73,7 +77,8 @@ def estimate_cost(
         spikes=spikes,
         products=config.rounds * steps,
         passes=passes,
-        images=passes * count,
+        gradients=config.rounds if by_gradients else 0,
+        images=passes * count + (2 * config.rounds * min(count, MATCHED_ON) if by_gradients else 0),
         basis=describe_storage(storage, space),
         basis_bytes=basis_bytes(replace(storage, rows=storage.rows + config.phases * spikes), space),
         snapshot_bytes=3 * vector,

@@ -154,6 +154,7 @@ OPTIONS = [
     ({"--iterations": "0"}, "iterations: got 0"),
     ({"--amplitude": "-1"}, "amplitude: got -1"),
     ({"--control": "sgd"}, "one of adam, gamma"),
+    ({"--sensitivity": "guess"}, "one of gradients, differences"),
     ({"--device": "tpu9"}, "device: 'tpu9' cannot be used"),
     ({"--parameters": "nothing.*"}, "no trainable parameter matches"),
     ({"--spikes": "9", "--lanczos-steps": "4"}, "at least as many as spikes"),

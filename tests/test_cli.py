@@ -107,6 +107,10 @@ def test_diagnose(run, capsys, tmp_path, checkpoint):
     found = json.loads(capsys.readouterr().out)
     assert len(found["sensitivity"]) == 4
     assert found["epsilon"] == 0.05
+    assert run(*arguments, "--json", "--spikes", "4", "--epsilon", "0.05", "--sensitivity", "differences") == 0
+    other = json.loads(capsys.readouterr().out)
+    assert other["eigenvalues"] == found["eigenvalues"]
+    assert other["sensitivity"] != found["sensitivity"]
     assert {path.name for path in tmp_path.iterdir()} == {"base.safetensors"}
 
 
@@ -117,7 +121,12 @@ def test_dry_run_says_what_it_would_cost_and_writes_nothing(run, capsys, tmp_pat
     assert "Hessian products" in capsys.readouterr().out
     assert run(*arguments, "--json", "--lanczos-steps", "20") == 0
     cost = json.loads(capsys.readouterr().out)
-    assert cost["products"] == 20 * (15 if command == "operate" else 1)
+    rounds = 15 if command == "operate" else 1
+    assert cost["products"] == 20 * rounds
+    assert (cost["passes"], cost["gradients"]) == (2 * rounds + 2, rounds)
+    assert run(*arguments, "--json", "--spikes", "9", "--sensitivity", "differences") == 0
+    cost = json.loads(capsys.readouterr().out)
+    assert (cost["passes"], cost["gradients"]) == (19 * rounds + 2, 0)
     assert {path.name for path in tmp_path.iterdir()} == {"base.safetensors"}
 
 

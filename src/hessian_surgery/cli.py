@@ -111,6 +111,7 @@ def operate(
     loss: option.Loss = None,
     batch_size: option.BatchSize = None,
     parameters: option.Parameters = None,
+    sensitivity: option.Sensitivity = None,
     amplitude: option.Amplitude = None,
     control: option.Control = None,
     bound: option.Bound = None,
@@ -162,6 +163,7 @@ def diagnose(
     loss: option.Loss = None,
     batch_size: option.BatchSize = None,
     parameters: option.Parameters = None,
+    sensitivity: option.Sensitivity = None,
     epsilon: option.Epsilon = None,
 ) -> None:
     """Say whether there is anything to gain by operating on a classifier; changes and writes nothing."""

@@ -1,7 +1,7 @@
 """Directions in weight space and what they do to each image's logits: spikes, class gradients, biases, random ones."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,8 +16,8 @@ from hessian_surgery.curvature.lanczos import Progress, Spectrum
 from hessian_surgery.curvature.memory import free_room
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
-from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import BATCH_SIZE
+from hessian_surgery.gradients import soft_accuracy_gradients
 from hessian_surgery.metrics import Array
 from hessian_surgery.models.head import Head
 from hessian_surgery.objective import TEMPERATURE, logit_unit
@@ -113,18 +113,19 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
     all weights, so that nothing is divided by zero), as Adam does: without it a few weights with large gradients take
     all of the step (docs/results/surgery.md).
     """
-    rows, squares, count = None, torch.zeros(probe.space.dimension, device=probe.space.device), 0
-    chosen = gradient_images(training, seed)
-    for total, square, batches in _soft_accuracy_gradients(probe, chosen):
-        rows = rows or _rows(len(chosen.classes), len(total), total.dtype, total.device)
-        rows.append(total)
-        squares += square
-        count += batches
-    if rows is None:
-        raise InputError("hessian_data: no image of any class, so that there is no gradient to move along")
-    size = (squares / count).sqrt()
+    space, chosen = probe.space, gradient_images(training, seed)
+    rows = _rows(len(chosen.classes), space.dimension, space.dtype, space.device)
+    squares = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
+    temperature, batch = TEMPERATURE * logit_unit(probe.logits), min(MICRO, probe.batch_size)
+    with deterministic_kernels(exact=True):
+        found = soft_accuracy_gradients(probe.classifier, space, chosen, temperature, batch, squares)
+        for label, gradient in found:
+            rows.append(gradient)
+            if probe.progress is not None:
+                probe.progress(label + 1, len(chosen.classes))
+    size = (squares / (chosen.counts / batch).ceil().sum()).sqrt()
     size += size.mean().clamp(min=1e-30)
-    kept, device = rows.vectors(), probe.space.device
+    kept, device = rows.vectors(), space.device
 
     def vector(i: int) -> Tensor:
         part = kept[i].to(device) / size
@@ -177,31 +178,6 @@ def random_directions(probe: Probe, count: int, seed: int = 0) -> Directions:
     drawn = (gaussian(probe.space, generator(seed, "random-direction", i)) for i in range(count))
     rows = [vector / length(vector) for vector in drawn]
     return _probed("random", probe, rows.__getitem__, count)
-
-
-def _soft_accuracy_gradients(probe: Probe, training: LabelledSet) -> Iterator[tuple[Tensor, Tensor, int]]:
-    """For each class that has images: the gradient (p,) of its images' soft accuracy, the sum of squares (p,) of the
-    gradients of its small batches' means, and how many those are.
-    """
-    classifier, space = probe.classifier, probe.space
-    temperature = TEMPERATURE * logit_unit(probe.logits)
-    for label in range(len(training.classes)):
-        members = (training.labels == label).nonzero().squeeze(1)
-        if len(members) == 0:
-            continue
-        total = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
-        squares, count = torch.zeros_like(total), 0
-        with classifier.evaluating(), deterministic_kernels(exact=True), torch.enable_grad():
-            for inputs, labels in training.subset(members).batches(min(MICRO, probe.batch_size), classifier.device):
-                sure = torch.softmax(classifier.logits(inputs) / temperature, dim=1)
-                right = sure.gather(1, labels[:, None]).sum()
-                slope = space.flatten(torch.autograd.grad(right, space.parameters, materialize_grads=True))
-                total += slope
-                squares.addcmul_(slope, slope, value=1 / len(labels) ** 2)
-                count += 1
-        if probe.progress is not None:
-            probe.progress(label + 1, len(training.classes))
-        yield total, squares, count
 
 
 def _probed(name: str, probe: Probe, vector: Vector, count: int) -> Directions:

@@ -10,6 +10,7 @@ def test_the_papers_settings():
     assert (ten.spikes, ten.lanczos_steps, ten.hessian_samples, ten.iterations) == (9, 10, 128, 15)
     assert (ten.amplitude, ten.exponent, ten.bound, ten.strong_above) == (0.02, 2, "ball", 0.85)
     assert (ten.reference, ten.returned, ten.control) == ("previous", "last", "adam")
+    assert (ten.sensitivity, SurgeryConfig().sensitivity) == ("differences", "gradients")
     assert SurgeryConfig.paper("cifar10", control="gamma").iterations == 10
     hundred = SurgeryConfig.paper("cifar100")
     assert (hundred.spikes, hundred.lanczos_steps, hundred.iterations, hundred.amplitude) == (15, 20, 3, 0.029)
@@ -35,6 +36,7 @@ def test_the_papers_settings():
         ({"rollback_drop": 7}, "rollback_drop: got 7; it must be a fraction"),
         ({"control": "sgd"}, "control: got 'sgd'; it must be one of adam, gamma"),
         ({"loss": "hinge"}, "loss: got 'hinge'"),
+        ({"sensitivity": "guess"}, "sensitivity: got 'guess'; it must be one of gradients, differences"),
     ],
 )
 def test_bad_choices_are_named(options, message):

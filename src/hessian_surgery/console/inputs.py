@@ -21,7 +21,7 @@ from hessian_surgery.surgery.config import SurgeryConfig
 
 # Options of `operate` that only one way of operating has a use for.
 PLANNED_ONLY = ("protect", "budget", "directions")
-LOOP_ONLY = ("phases", "amplitude", "control", "bound", "exponent")
+LOOP_ONLY = ("phases", "amplitude", "control", "bound", "exponent", "sensitivity")
 SPIKES_ONLY = (
     "spikes",
     "lanczos_steps",

@@ -51,6 +51,7 @@ Amplitude = Annotated[float | None, typer.Option(help="First step's length; by d
 Control = Annotated[str | None, typer.Option(help="Amplitude control: adam or gamma.")]
 Bound = Annotated[str | None, typer.Option(help="ball, or box (per spike, for eigenvalues far apart).")]
 Exponent = Annotated[str | None, typer.Option(help="p of the class-error weights, or auto for the p-rule.")]
+Sensitivity = Annotated[str | None, typer.Option(help="How S is found: gradients, or differences (2K passes).")]
 Target = Annotated[
     str | None, typer.Option(help="sigma, worst (the worst class), or accuracies to reach: cat=0.8,dog=0.75.")
 ]

@@ -105,6 +105,7 @@ def print_cost(console: Console, cost: Cost) -> None:
         "Hessian products": f"{cost.products:,}",
         "gradients of training images": f"{cost.gradients:,}",
         "passes over the sensitivity images": f"{cost.passes:,} ({cost.images:,} images)",
+        "of these with a gradient": f"{cost.backward:,}",
         "memory: directions": f"{sized(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
         "memory: copies of the weights": sized(cost.snapshot_bytes),
         "memory: graph of a batch": sized(cost.graph_bytes),

@@ -17,6 +17,7 @@ Algorithm: TypeAlias = Literal["planned", "loop"]
 Family: TypeAlias = Literal["class-gradients", "spikes", "both"]
 Reference: TypeAlias = Literal["start", "previous"]
 Returned: TypeAlias = Literal["best", "last"]
+Sensing: TypeAlias = Literal["gradients", "differences"]
 PaperDataset: TypeAlias = Literal["cifar10", "cifar100", "isic"]
 PaperStart: TypeAlias = Literal["ce", "focal", "class-balanced"]
 
@@ -67,6 +68,8 @@ class SurgeryConfig:
         rollback_drop: an iteration after which a class has dropped by more is rolled back.
         returned: the best accepted iterate on the sensitivity set, or the last one, as in the paper.
         patience: stop after so many iterations without a gain; None never does.
+        sensitivity: how S is found: from one gradient per class (`gradient_sensitivity`), or by central differences of
+            the exact accuracies, as in the paper, in 2K passes over the sensitivity images.
         sensitivity_cap: at most so many sensitivity images a class; None takes all.
         batch_size: images per forward pass.
         seed: fixes every random draw.
@@ -103,6 +106,7 @@ class SurgeryConfig:
     rollback_drop: float = 0.07
     returned: Returned = "best"
     patience: int | None = None
+    sensitivity: Sensing = "gradients"
     sensitivity_cap: int | None = None
     batch_size: int = BATCH_SIZE
     seed: int = 0
@@ -174,6 +178,7 @@ class SurgeryConfig:
             "control": control,
             "reference": "previous",
             "returned": "last",
+            "sensitivity": "differences",
             "seed": seed,
         }
         if dataset == "cifar10":
@@ -224,6 +229,7 @@ def _check_choices(config: SurgeryConfig) -> None:
         "target": Target,
         "reference": Reference,
         "returned": Returned,
+        "sensitivity": Sensing,
     }
     for name, literal in choices.items():
         value = getattr(config, name)

@@ -13,6 +13,7 @@ from hessian_surgery.evaluation import check_classifier
 from hessian_surgery.parameters import parameter_space
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.prepare import plan_memory
+from hessian_surgery.surgery.soft_sensitivity import MATCHED_ON
 
 # Lanczos to convergence: steps per wanted spike, seen on ResNet-50 and the digits net (2 to 3).
 STEPS_PER_SPIKE = 3
@@ -30,7 +31,8 @@ class Cost:
         gradients: training images whose gradient is taken, in all.
         products: Hessian products in all; an estimate where Lanczos runs to convergence.
         passes: forward passes over the sensitivity images in all.
-        images: images that go forward in those passes.
+        backward: how many of them go back as well, which costs about twice as much again.
+        images: images that go forward in all, those that a temperature is matched on included.
         basis: where the Lanczos basis, or the gradients, would be kept, and how.
         basis_bytes: what they take there, with the spikes and those of earlier phases.
         snapshot_bytes: copies of the weights.
@@ -43,6 +45,7 @@ class Cost:
     gradients: int
     products: int
     passes: int
+    backward: int
     images: int
     basis: str
     basis_bytes: int
@@ -70,10 +73,11 @@ def estimate_cost(
     spikes = config.spike_count(classes) if config.uses_spikes else 0
     gradients = classes if planned and config.directions != "spikes" else 0
     steps = min(config.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
+    by_gradients = config.sensitivity == "gradients" and not planned
     if planned:  # a tangent of each direction, the logits before and after
         passes = config.rounds * math.ceil(PASSES_PER_TANGENT * (spikes + gradients) + 2) + 2
     else:
-        passes = config.rounds * (2 * spikes + 1) + 2
+        passes = config.rounds * ((1 if by_gradients else 2 * spikes) + 1) + 2
     vector = space.dimension * space.dtype.itemsize
     storage = plan_memory(classifier, space, len(hessian_data), sensitivity_data, config) if spikes else Storage(0)
     graph_images = min(config.micro_batch or config.hessian_samples, len(hessian_data)) if spikes else MICRO
@@ -87,7 +91,8 @@ def estimate_cost(
         gradients=config.rounds * len(gradient_images(hessian_data)) if gradients else 0,
         products=config.rounds * steps,
         passes=passes,
-        images=passes * count,
+        backward=config.rounds if by_gradients else 0,
+        images=passes * count + (2 * config.rounds * min(count, MATCHED_ON) if by_gradients else 0),
         basis=describe_storage(storage, space) if spikes else "directions: on the model's device, if they fit",
         basis_bytes=basis_bytes(replace(storage, rows=rows), space),
         snapshot_bytes=3 * vector,

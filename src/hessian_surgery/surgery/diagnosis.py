@@ -13,10 +13,9 @@ from hessian_surgery.data.labelled import Data
 from hessian_surgery.metrics import Array, Metrics, effective_rank, measure, sampling_sigma
 from hessian_surgery.surgery.amplitude import curvature_amplitude
 from hessian_surgery.surgery.config import SurgeryConfig
-from hessian_surgery.surgery.loop import Observer, curvature, find_spikes
+from hessian_surgery.surgery.loop import Observer, curvature, find_sensitivity, find_spikes
 from hessian_surgery.surgery.planning import error_ratio, recommended_exponent
 from hessian_surgery.surgery.prepare import convergence_warning, prepare, rare_class_warning
-from hessian_surgery.surgery.sensitivity import sensitivity
 
 # Both read off the models of docs/results/predictors.md. Times its sampling noise that σ must be for a gain to show:
 ABOVE_NOISE = 2.0
@@ -104,14 +103,7 @@ def diagnose(
     spectrum = find_spikes(problem, curvature(problem, 1), 1, observer)
     if epsilon is None:
         epsilon = config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
-    matrix = sensitivity(
-        problem.classifier,
-        spectrum,
-        data,
-        epsilon,
-        batch_size=config.batch_size,
-        progress=lambda done, total: observer.stage("sensitivity", done, total),
-    )
+    matrix = find_sensitivity(problem, spectrum, epsilon, observer)
     structure = analyse(matrix, data.classes)
     metrics = measure(before.predicted, data.labels, len(data.classes))
     count = np.array(metrics.count, dtype=np.float64)

@@ -29,6 +29,7 @@ from hessian_surgery.surgery.goal import Goal, class_number, make_goal
 from hessian_surgery.surgery.phases import accumulate, overlap, staleness
 from hessian_surgery.surgery.planning import Plan, Target, plan, recommended_exponent, strong_floor, strong_threshold
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
+from hessian_surgery.surgery.soft_sensitivity import gradient_sensitivity
 
 # What a protected class may be planned to lose in an iteration of the loop (the paper's 1 %).
 LOOP_DROP = 0.01
@@ -241,19 +242,10 @@ def iterate(problem: Problem, state: State, observer: Observer) -> tuple[State, 
     """One iteration of Algorithm 2."""
     config, seconds = problem.config, dict[str, float]()
     with timed(seconds, "lanczos"):
-        operator = curvature(problem, state.iteration + 1)
-        spectrum = find_spikes(problem, operator, state.iteration + 1, observer, state.deflated)
-        deflation = _check_deflation(problem, state, operator, spectrum)
+        spectrum, deflation = _seek(problem, state, observer)
     controller = state.controller or _first_controller(problem, state, spectrum)
     with timed(seconds, "sensitivity"):
-        matrix = sensitivity(
-            problem.classifier,
-            spectrum,
-            problem.sensitivity_data,
-            epsilon=controller.value,
-            batch_size=config.batch_size,
-            progress=lambda done, total: observer.stage("sensitivity", done, total),
-        )
+        matrix = find_sensitivity(problem, spectrum, controller.value, observer)
     with timed(seconds, "plan"):
         step = make_plan(problem, state.accuracy, spectrum, matrix, controller.value)
     with timed(seconds, "measure"):
@@ -322,6 +314,24 @@ def find_spikes(
     return spectrum
 
 
+def find_sensitivity(problem: Problem, spectrum: Spectrum, epsilon: float, observer: Observer) -> Array:
+    """S (K, C) at the present weights for a probe of amplitude ε, as the config says, fractions per unit of amplitude.
+
+    A gradient takes no more images at a time than a Hessian product did, whose graph had room.
+    """
+    config = problem.config
+    gradients = config.sensitivity == "gradients"
+    together = min(config.batch_size, config.micro_batch or config.hessian_samples)
+    return (gradient_sensitivity if gradients else sensitivity)(
+        problem.classifier,
+        spectrum,
+        problem.sensitivity_data,
+        epsilon,
+        batch_size=together if gradients else config.batch_size,
+        progress=lambda done, total: observer.stage("sensitivity", done, total),
+    )
+
+
 def make_plan(problem: Problem, accuracy: Array, spectrum: Spectrum, matrix: Array, budget: float) -> Plan:
     """Eq. 5 with the config's bound and protection."""
     config = problem.config
@@ -375,6 +385,13 @@ def _next_phase(problem: Problem, state: State, spectrum: Spectrum) -> State:
     if state.iteration % config.iterations or state.iteration == config.rounds:
         return state
     return replace(state, controller=None, deflated=accumulate(state.deflated, spectrum), idle=0)
+
+
+def _seek(problem: Problem, state: State, observer: Observer) -> tuple[Spectrum, dict[str, float] | None]:
+    """The spikes at the present weights and what deflation came to; the operator's graph is freed on return."""
+    operator = curvature(problem, state.iteration + 1)
+    spectrum = find_spikes(problem, operator, state.iteration + 1, observer, state.deflated)
+    return spectrum, _check_deflation(problem, state, operator, spectrum)
 
 
 def _check_deflation(problem: Problem, state: State, operator: Operator, spectrum: Spectrum) -> dict[str, float] | None:

@@ -8,6 +8,7 @@ from hessian_surgery.curvature import operators
 from hessian_surgery.curvature.memory import saved_bytes
 from hessian_surgery.surgery.cost import estimate_cost
 from hessian_surgery.surgery.loop import Observer, run_loop
+from hessian_surgery.surgery.planned import run_planned
 from hessian_surgery.surgery.prepare import prepare
 
 
@@ -41,7 +42,7 @@ def test_the_estimate_is_what_is_done(trained, digits_parts, quick, monkeypatch,
     assert expected.products == counted["products"] == 36
     assert expected.passes == (8 if method == "gradients" else 3 * 19 + 2)
     assert expected.images == counted["forward"] + 2 * 200  # and one pass before, one after
-    assert expected.gradients * 200 == counted["back"]
+    assert expected.backward * 200 == counted["back"]
     assert expected.weights == sum(p.numel() for p in trained.parameters())
     assert expected.data_bytes == 200 * 64 * 4
 
@@ -63,3 +64,24 @@ def test_saved_bytes_are_counted_once_and_without_weights():
     saved = saved_bytes(hs.Classifier(model), data)
     # The input (8 floats), the log-probabilities (4 floats), the label and the loss's weight sum.
     assert 8 * 4 + 4 * 4 + 8 <= saved <= 8 * 4 + 4 * 4 + 16
+
+
+def test_a_planned_operation_costs_gradients_of_training_images_and_tangents(trained, digits_parts, monkeypatch):
+    """Counts the images that go back; no Hessian product is made."""
+    config = hs.SurgeryConfig(iterations=1)
+    expected = estimate_cost(hs.Classifier(trained), digits_parts.hessian, digits_parts.sensitivity, config)
+    problem, _ = prepare(trained, digits_parts.hessian, digits_parts.sensitivity, config, spikes=False)
+    back, logits = [], hs.Classifier.logits
+
+    def counting(self, inputs):
+        result = logits(self, inputs)
+        back.append(len(inputs) * result.requires_grad)
+        return result
+
+    monkeypatch.setattr(hs.Classifier, "logits", counting)
+    run_planned(problem, Observer())
+    assert expected.gradients == sum(back) == len(problem.hessian_data)
+    assert expected.products == expected.backward == 0
+    assert expected.directions == 10
+    # Ten tangents at 2.9 passes; the logits before and after; the report's two.
+    assert expected.passes == 29 + 2 + 2

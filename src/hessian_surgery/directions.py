@@ -181,9 +181,13 @@ def random_directions(probe: Probe, count: int, seed: int = 0) -> Directions:
 
 
 def _probed(name: str, probe: Probe, vector: Vector, count: int) -> Directions:
-    """The logits' derivatives along each direction; by differences once a layer turns out to have no forward mode."""
+    """The logits' derivatives along each direction.
+
+    On a GPU by forward mode, unless a layer has none: reduced precision would spoil differences there. On a CPU by
+    differences, which take one pass where forward mode takes three or more.
+    """
     device, unit, shape = probe.space.device, logit_unit(probe.logits), (count, *probe.logits.shape)
-    scales, amplitude, forward = np.empty(count), 1e-2, True
+    scales, amplitude, forward = np.empty(count), 1e-2, device.type == "cuda"
     changes = _rows(count, math.prod(shape[1:]), torch.float32, device)
     for i in range(count):
         direction = vector(i)

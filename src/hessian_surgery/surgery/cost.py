@@ -17,8 +17,8 @@ from hessian_surgery.surgery.soft_sensitivity import MATCHED_ON
 
 # Lanczos to convergence: steps per wanted spike, seen on ResNet-50 and the digits net (2 to 3).
 STEPS_PER_SPIKE = 3
-# What a forward-mode pass costs, in plain ones.
-PASSES_PER_TANGENT = 2.9
+# What the change of logits along a direction costs, in passes: by forward mode, and by a difference.
+PASSES_PER_TANGENT, PASSES_PER_DIFFERENCE = 2.9, 1.0
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,9 @@ def estimate_cost(
     gradients = classes if planned and config.directions != "spikes" else 0
     steps = min(config.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
     by_gradients = config.sensitivity == "gradients" and not planned
-    if planned:  # a tangent of each direction, the logits before and after
-        passes = config.rounds * math.ceil(PASSES_PER_TANGENT * (spikes + gradients) + 2) + 2
+    if planned:  # along each direction, the logits before and after
+        each = PASSES_PER_TANGENT if classifier.device.type == "cuda" else PASSES_PER_DIFFERENCE
+        passes = config.rounds * math.ceil(each * (spikes + gradients) + 2) + 2
     else:
         passes = config.rounds * ((1 if by_gradients else 2 * spikes) + 1) + 2
     vector = space.dimension * space.dtype.itemsize

@@ -113,18 +113,16 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
     all weights, so that nothing is divided by zero), as Adam does: without it a few weights with large gradients take
     all of the step (docs/results/surgery.md).
     """
-    rows, squares, count = None, torch.zeros(probe.space.dimension, device=probe.space.device), 0
-    chosen = gradient_images(training, seed)
+    chosen, space = gradient_images(training, seed), probe.space
+    rows, device = _rows(len(chosen.classes), space.dimension, space.dtype, space.device), space.device
+    squares, count = torch.zeros(space.dimension, dtype=space.dtype, device=device), 0
     for total, square, batches in _soft_accuracy_gradients(probe, chosen):
-        rows = rows or _rows(len(chosen.classes), len(total), total.dtype, total.device)
         rows.append(total)
         squares += square
         count += batches
-    if rows is None:
-        raise InputError("hessian_data: no image of any class, so that there is no gradient to move along")
     size = (squares / count).sqrt()
     size += size.mean().clamp(min=1e-30)
-    kept, device = rows.vectors(), probe.space.device
+    kept = rows.vectors()
 
     def vector(i: int) -> Tensor:
         part = kept[i].to(device) / size
@@ -135,6 +133,8 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
 
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:
     """The training images that class gradients are taken over: as many of each class, `TRAINING_IMAGES` in all."""
+    if len(training) == 0:
+        raise InputError("hessian_data: no image of any class, so that there is no gradient to move along")
     return cap_per_class(training, max(FEWEST, TRAINING_IMAGES // len(training.classes)), seed)
 
 

@@ -157,11 +157,12 @@ def bias_directions(probe: Probe, head: Head | None) -> Directions | None:
 
 
 def join(families: list[Directions]) -> Directions:
-    """Several families as one, in order."""
+    """Several families as one, in order; its changes are on the host where those of one family are."""
     if len(families) == 1:
         return families[0]
     owners = [(family, i) for family in families for i in range(len(family))]
-    changes = torch.cat([family.changes for family in families])
+    device = min((family.changes.device for family in families), key=lambda device: device.type != "cpu")
+    changes = torch.cat([family.changes.to(device) for family in families])
     scales = np.concatenate([family.scales for family in families])
     name = "+".join(family.name for family in families)
 

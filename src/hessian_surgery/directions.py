@@ -200,6 +200,9 @@ def _soft_accuracy_gradients(probe: Probe, training: LabelledSet) -> Iterator[tu
                 total += slope
                 squares.addcmul_(slope, slope, value=1 / len(labels) ** 2)
                 count += 1
+        if not torch.isfinite(total).all():
+            name = training.classes[label]
+            raise InputError(f"hessian_data: the gradient of class {name!r} is not finite; check its images")
         if probe.progress is not None:
             probe.progress(label + 1, len(training.classes))
         yield total, squares, count

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hessian_surgery as hs
 from conftest import build
@@ -275,3 +276,15 @@ def test_a_share_of_the_free_room_is_what_directions_may_take(monkeypatch):
     monkeypatch.setattr(source, "free_room", lambda device: Room(1000, 10_000, 0))
     sizes = (400, 401, 4000, 4001)
     assert [source._place(size, torch.device("cpu")) for size in sizes] == ["device", "host", "host", "disk"]
+
+
+def test_families_on_a_gpu_and_on_the_host_are_joined_on_the_host():
+    """Tensors without contents: they know their device, and refuse to be mixed, where there is no GPU either."""
+    space = hs.parameter_space(nn.Linear(1, 1))
+    with FakeTensorMode():
+        there, here = torch.empty(3, 5, 4, device="cuda"), torch.empty(2, 5, 4)
+        families = [Directions(name, space, None, np.ones(len(c)), c) for name, c in (("a", there), ("b", here))]
+        for order in (families, families[::-1]):
+            joined = join(order)
+            assert (joined.changes.device.type, joined.changes.shape) == ("cpu", (5, 5, 4))
+        assert join([families[0], families[0]]).changes.device.type == "cuda"

@@ -15,6 +15,7 @@ from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.objective import rates
 from hessian_surgery.surgery import planned
 from hessian_surgery.surgery.crossfit import Foreseen, choose_foreseen, cross_fit, gain
+from hessian_surgery.surgery.goal import Goal
 from hessian_surgery.surgery.loop import Observer, State
 from hessian_surgery.surgery.planned import measure, operate_once, run_planned
 from hessian_surgery.surgery.prepare import prepare
@@ -136,12 +137,30 @@ def test_a_step_that_breaks_a_limit_is_halved_until_it_holds():
         assert all(torch.equal(p, s) for p, s in zip(problem.space.parameters, before, strict=True))
 
 
-def test_what_betters_nothing_is_not_kept():
+def test_what_betters_nothing_is_not_kept_even_where_all_is_allowed():
     problem = posed(biased())
     directions, _ = along_first_bias(problem)
-    worse = measure(problem, problem.goal(), directions, plan_of(0.4), measured(problem))
+    free = Goal("sigma", 0.0, np.full(3, -np.inf))
+    worse = measure(problem, free, directions, plan_of(0.4), measured(problem))
     assert not worse.kept
     assert worse.rates.sigma > np.std(problem.base)
+    assert measure(problem, free, directions, plan_of(-0.4), measured(problem)).kept
+
+
+@pytest.mark.parametrize("seed", [1, 10])
+def test_a_gain_within_its_standard_error_is_not_taken(seed):
+    """The best classifier there is, on few points: what seems to be gained is chance."""
+    model = biased()
+    with torch.no_grad():
+        model.bias[0] -= 1.2
+    problem = posed(model, hs.SurgeryConfig(budget=0.0), count=40, seed=seed)
+    before = problem.space.snapshot()
+    state, record = operate_once(problem, first_state(problem), Observer())
+    assert 0 < record.gain["foreseen"] < record.gain["error"]
+    assert np.abs(record.alpha).max() > 0
+    assert (record.accepted, record.alpha_max, state.idle) == (False, 0, 1)
+    assert record.per_class == problem.base.tolist()
+    assert all(torch.equal(p, s) for p, s in zip(problem.space.parameters, before, strict=True))
 
 
 class Fragile(nn.Linear):

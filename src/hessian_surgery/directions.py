@@ -120,6 +120,9 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
     with deterministic_kernels(exact=True):
         found = soft_accuracy_gradients(probe.classifier, space, chosen, temperature, batch, squares)
         for label, gradient in found:
+            if not torch.isfinite(gradient).all():
+                name = chosen.classes[label]
+                raise InputError(f"hessian_data: the gradient of class {name!r} is not finite; check its images")
             rows.append(gradient)
             if probe.progress is not None:
                 probe.progress(label + 1, len(chosen.classes))
@@ -136,6 +139,8 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
 
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:
     """The training images that class gradients are taken over: as many of each class, `TRAINING_IMAGES` in all."""
+    if len(training) == 0:
+        raise InputError("hessian_data: no image of any class, so that there is no gradient to move along")
     return cap_per_class(training, max(FEWEST, TRAINING_IMAGES // len(training.classes)), seed)
 
 
@@ -158,11 +163,12 @@ def bias_directions(probe: Probe, head: Head | None) -> Directions | None:
 
 
 def join(families: list[Directions]) -> Directions:
-    """Several families as one, in order."""
+    """Several families as one, in order; its changes are on the host where those of one family are."""
     if len(families) == 1:
         return families[0]
     owners = [(family, i) for family in families for i in range(len(family))]
-    changes = torch.cat([family.changes for family in families])
+    device = min((family.changes.device for family in families), key=lambda device: device.type != "cpu")
+    changes = torch.cat([family.changes.to(device) for family in families])
     scales = np.concatenate([family.scales for family in families])
     name = "+".join(family.name for family in families)
 

@@ -29,7 +29,7 @@ BASE = np.array([0.70, 0.80, 0.90])
     ],
 )
 def test_rollback_rule_by_hand(candidate, accepted):
-    signal = weigh(np.array(candidate), BASE, hs.SurgeryConfig())
+    signal = weigh(np.array(candidate), BASE, hs.SurgeryConfig.loop())
     assert signal.accepted == accepted
     assert signal.max_drop == pytest.approx(max(BASE - candidate))
     assert signal.sigma_after == pytest.approx(np.std(candidate))

@@ -83,11 +83,7 @@ def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Foreseen]
 
 
 def choose_foreseen(found: list[Foreseen], goal: Goal) -> Foreseen:
-    """The step of the best score within the goal's limits; the one that does nothing where no other is better.
-
-    Raises:
-        InputError: targets that no step reaches within the limits; the message says which class blocks.
-    """
+    """The step of the best score within the goal's limits; the one that does nothing where no other is better."""
     allowed = [step for step in found if goal.allows(step.rates)] or found[:1]
     best = min(allowed, key=lambda step: (goal.score(step.rates), -step.rates.accuracy))
     return best if goal.score(best.rates) < goal.score(found[0].rates) else found[0]

@@ -98,7 +98,7 @@ def test_a_step_in_weight_space_is_a_patch_too(tmp_path, run, checkpoint, monkey
 
 
 def test_a_planned_step_on_one_final_half(run, capsys, checkpoint):
-    options = [*SHORT[:4], "--methods", "planned,planned+bias", "--final", "--json"]
+    options = [*SHORT[:4], "--methods", "planned,planned+bias", "--part", "final", "--json"]
     assert run("compare", *inputs(checkpoint), *options) == 0
     content = json.loads(capsys.readouterr().out)
     names = [(row["name"], row["budget"]) for row in content["methods"]]

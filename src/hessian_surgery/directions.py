@@ -16,6 +16,7 @@ from hessian_surgery.curvature.lanczos import Progress, Spectrum
 from hessian_surgery.curvature.memory import free_room
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
+from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import BATCH_SIZE
 from hessian_surgery.gradients import soft_accuracy_gradients
 from hessian_surgery.metrics import Array

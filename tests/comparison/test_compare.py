@@ -120,7 +120,7 @@ def test_halves_are_stratified_and_share_no_image(digits_images):
 
 
 def test_a_final_comparison_judges_on_one_half_that_nothing_is_fitted_to(digits_images):
-    protocol = Protocol(splits=4, final=True)
+    protocol = Protocol(splits=4, part="final")
     halves, labels = protocol.halves(digits_images), digits_images.labels
     held = halves[0].held
     assert all(torch.equal(half.held, held) for half in halves)
@@ -135,7 +135,7 @@ def test_a_final_comparison_judges_on_one_half_that_nothing_is_fitted_to(digits_
         assert (torch.bincount(labels[half.chosen]) - 0.8 * whole).abs().max() <= 0.5
     assert not torch.equal(halves[0].chosen, halves[1].chosen)
     assert torch.equal(held, Protocol(splits=1).halves(digits_images)[0].held)
-    assert not torch.equal(held, Protocol(final=True, seed=1).halves(digits_images)[0].held)
+    assert not torch.equal(held, Protocol(part="final", seed=1).halves(digits_images)[0].held)
 
 
 def test_a_comparison(compared, trained, digits_images):
@@ -211,7 +211,7 @@ def test_planned_steps_have_a_row_at_each_budget(compared, trained, digits_image
 
 
 def test_a_final_comparison_gives_every_split_the_same_images_to_judge(trained, digits_images, digits_parts):
-    protocol = Protocol(("class-bias",), splits=3, budgets=(0.01,), final=True)
+    protocol = Protocol(("class-bias",), splits=3, budgets=(0.01,), part="final")
     fronts = compare(trained, data=digits_images, training_data=digits_parts.hessian, protocol=protocol, config=QUICK)
     assert fronts.row("nothing").sigma_spread == 0
     assert fronts.row("class-bias", 0.01).sigma_spread > 0

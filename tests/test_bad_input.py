@@ -154,7 +154,7 @@ OPTIONS = [
     ({"--target": "best"}, "target: got 'best'; it must be one of sigma, worst"),
     ({"--protect": "3,cat"}, "protect: got 'cat', which is no class"),
     ({"--budget": "2"}, "budget: got 2.0; it must be a fraction between 0 and 1"),
-    ({"--max-drop": "-1"}, "allowed_drop: got -1.0; it must be a fraction between 0 and 1"),
+    ({"--max-drop": "-1"}, "max_drop: got -1.0; it must be a fraction between 0 and 1"),
     ({"--directions": "north"}, "directions: got 'north'; it must be one of class-gradients, spikes, both"),
     (
         {"--hessian-samples": "64"},

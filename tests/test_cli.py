@@ -57,7 +57,7 @@ def test_operate_reaches_a_target_and_keeps_its_limits(run, capsys, tmp_path, ch
         assert after["per_class"][int(name)] >= before["per_class"][int(name)] - 0.05 - 1e-9
     config = json.loads((tmp_path / "run/config.json").read_text())
     assert (config["algorithm"], config["targets"], config["protect"]) == ("planned", {"2": 0.5, "9": 0.5}, ["0", "5"])
-    assert (config["allowed_drop"], config["budget"], config["target"]) == (0.05, 0.01, "sigma")
+    assert (config["max_drop"], config["budget"], config["target"]) == (0.05, 0.01, "sigma")
 
 
 def test_operate_with_the_papers_settings(run, capsys, tmp_path, checkpoint):

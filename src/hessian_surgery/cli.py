@@ -118,7 +118,7 @@ def operate(
     exponent: option.Exponent = None,
     target: option.Target = None,
     protect: option.Protect = None,
-    allowed_drop: option.MaxDrop = None,
+    max_drop: option.MaxDrop = None,
     budget: option.Budget = None,
     directions: option.Directions = None,
 ) -> None:

@@ -29,7 +29,7 @@ def test_the_papers_settings():
 def test_the_default_is_planned_and_the_loop_is_asked_for():
     default = SurgeryConfig()
     assert (default.algorithm, default.directions, default.uses_spikes) == ("planned", "class-gradients", False)
-    assert (default.iterations, default.budget, default.allowed_drop) == (3, 0.002, 0.01)
+    assert (default.iterations, default.budget, default.max_drop) == (3, 0.002, None)
     assert SurgeryConfig(directions="both").uses_spikes
     loop = SurgeryConfig.loop()
     assert (loop.algorithm, loop.iterations, loop.uses_spikes, loop.returned) == ("loop", 15, True, "best")
@@ -49,7 +49,7 @@ def test_the_same_choices_as_a_loop():
         ({"algorithm": "magic"}, "algorithm: got 'magic'; it must be one of planned, loop"),
         ({"directions": "up"}, "directions: got 'up'; it must be one of class-gradients, spikes, both"),
         ({"budget": -0.1}, "budget: got -0.1; it must be a fraction"),
-        ({"allowed_drop": 2}, "allowed_drop: got 2; it must be a fraction"),
+        ({"max_drop": 2}, "max_drop: got 2; it must be a fraction"),
         ({"iterations": 0}, "iterations: got 0; it must be at least 1"),
         ({"spikes": 0}, "spikes: got 0"),
         ({"spikes": 9, "lanczos_steps": 5}, r"lanczos_steps: got 5; it must be at least as many as spikes \(9\)"),

@@ -70,7 +70,7 @@ def test_a_planned_operation_costs_gradients_of_training_images_and_tangents(tra
     """Counts the images that go back; no Hessian product is made."""
     config = hs.SurgeryConfig(iterations=1)
     expected = estimate_cost(hs.Classifier(trained), digits_parts.hessian, digits_parts.sensitivity, config)
-    problem, _ = prepare(trained, digits_parts.hessian, digits_parts.sensitivity, config, spikes=False)
+    problem, _ = prepare(trained, digits_parts.hessian, digits_parts.sensitivity, config, spikes=False, gradients=True)
     back, logits = [], hs.Classifier.logits
 
     def counting(self, inputs):
@@ -80,7 +80,7 @@ def test_a_planned_operation_costs_gradients_of_training_images_and_tangents(tra
 
     monkeypatch.setattr(hs.Classifier, "logits", counting)
     run_planned(problem, Observer())
-    assert expected.gradients == sum(back) == len(problem.hessian_data)
+    assert expected.gradients == sum(back) == len(problem.gradient_data)
     assert expected.products == expected.backward == 0
     assert expected.directions == 10
     # Ten differences; the logits before and after; the report's two.

@@ -18,7 +18,7 @@ from hessian_surgery.surgery.operate import rounding_warning
 @pytest.fixture(params=["planned", "loop"])
 def short(request, quick):
     """A short operation of either kind."""
-    return quick if request.param == "loop" else hs.SurgeryConfig(budget=0.01, allowed_drop=0.03, iterations=2)
+    return quick if request.param == "loop" else hs.SurgeryConfig(budget=0.01, max_drop=0.03, iterations=2)
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def check_contract(result, classes):
         assert test["interval"][0] <= test["interval"][1]
     assert all(set(row) >= {"class", "gained", "lost", "p", "p_holm"} for row in result["tests"]["per_class"])
     assert len(result["tests"]["per_class"]) == classes
-    assert set(result["split"]) == {"seed", "sensitivity", "heldout", "hessian"}
+    assert set(result["split"]) == {"seed", "sensitivity", "heldout", "hessian", "gradients"}
     assert {"effective_rank", "singular_values"} <= set(result["diagnosis"])
     assert set(result["environment"]) == {"torch", "device", "threads"}
 
@@ -178,10 +178,10 @@ def test_training_images_of_a_planned_operation_are_read_once(trained, digits_pa
         return pool.fetch(positions) + 0.1 * torch.randn(len(positions), 1, 8, 8)
 
     parts = replace(digits_parts, hessian=replace(pool, fetch=noisy))
-    outcome = operate(trained, parts, hs.SurgeryConfig(budget=0.01, allowed_drop=0.03, iterations=2))
+    outcome = operate(trained, parts, hs.SurgeryConfig(budget=0.01, max_drop=0.03, iterations=2))
     assert len(outcome.iterations) == 2
     assert reads == [len(pool)]
-    assert outcome.split["hessian"] == len(pool)
+    assert outcome.split["gradients"] == len(pool)
 
 
 def test_the_hessian_batch_is_read_once(trained, digits_parts, quick):

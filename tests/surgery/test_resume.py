@@ -115,7 +115,7 @@ def test_stopped_between_history_and_state(_trained, digits_parts, quick, tmp_pa
 
 @pytest.mark.parametrize("stop", [1, 2])
 def test_a_planned_operation_stopped_between_history_and_state(_trained, digits_parts, tmp_path, stop):
-    config = hs.SurgeryConfig(budget=0.01, allowed_drop=0.02)
+    config = hs.SurgeryConfig(budget=0.01, max_drop=0.02)
 
     def afresh(folder, **options):
         model = SmallNet(10)
@@ -136,7 +136,7 @@ def test_a_planned_operation_stopped_between_history_and_state(_trained, digits_
 def test_targets_and_protected_classes_are_part_of_what_a_run_is(trained, digits_parts, tmp_path):
     def identity(**choices):
         config = hs.SurgeryConfig(**choices)
-        return fingerprint(prepare(trained, digits_parts.hessian, digits_parts.sensitivity, config, False)[0])
+        return fingerprint(prepare(trained, digits_parts.hessian, digits_parts.sensitivity, config, False, True)[0])
 
     several = [{}, {"targets": {"2": 0.5}}, {"targets": {"2": 0.6}}, {"protect": ("2",)}, {"budget": 0.01}]
     assert len({identity(**choices) for choices in several}) == 5

@@ -61,7 +61,7 @@ class SurgeryConfig:
         target: what the p-rule and the choice of the best iterate aim at.
         strong_above: classes above this accuracy are strong, and protected; None means the mean, and in the loop the
             mean plus one σ.
-        allowed_drop: how much of its accuracy a protected class may lose in a planned operation, half of σ by default,
+        max_drop: how much of its accuracy a protected class may lose in a planned operation, half of σ by default,
             or be planned to lose in an iteration of the loop, 0.01 by default.
         reference: whether drops count from the starting model or from the previous iteration, as in the paper.
         rollback_sigma: an iteration that raises σ by more is rolled back.
@@ -100,7 +100,7 @@ class SurgeryConfig:
     exponent: float | Literal["auto"] = 2.0
     target: Target = "sigma"
     strong_above: float | None = None
-    allowed_drop: float | None = None
+    max_drop: float | None = None
     reference: Reference = "start"
     rollback_sigma: float = 0.005
     rollback_drop: float = 0.07
@@ -120,7 +120,7 @@ class SurgeryConfig:
         _require(self.amplitude is None or self.amplitude > 0, "amplitude", self.amplitude, "a positive number")
         _require(self.basis_memory is None or self.basis_memory > 0, "basis_memory", self.basis_memory, "positive")
         _require(0 < self.tolerance < 1, "tolerance", self.tolerance, "a number between 0 and 1")
-        fractions = ("rollback_sigma", "rollback_drop", "budget") + ("allowed_drop",) * (self.allowed_drop is not None)
+        fractions = ("rollback_sigma", "rollback_drop", "budget") + ("max_drop",) * (self.max_drop is not None)
         for name in fractions:
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "a fraction between 0 and 1")
         if self.lanczos_steps is not None and self.spikes is not None:
@@ -131,6 +131,11 @@ class SurgeryConfig:
     def uses_spikes(self) -> bool:
         """Whether an operation needs the Hessian."""
         return self.algorithm == "loop" or self.directions != "class-gradients"
+
+    @property
+    def uses_gradients(self) -> bool:
+        """Whether an operation moves along class gradients."""
+        return self.algorithm == "planned" and self.directions != "spikes"
 
     def as_loop(self) -> "SurgeryConfig":
         """The same choices for Algorithm 2."""

@@ -66,6 +66,7 @@ class Problem:
         storage: where the Lanczos basis is kept.
         base: class accuracies (C,) of the starting model on the sensitivity data.
         notes: what should be said about model and data.
+        gradient_data: the training images that class gradients are taken over, where they are needed.
     """
 
     classifier: Classifier
@@ -77,6 +78,7 @@ class Problem:
     storage: Storage
     base: Array
     notes: tuple[str, ...] = ()
+    gradient_data: LabelledSet | None = None
 
     @property
     def exponent(self) -> float:
@@ -102,8 +104,8 @@ class Problem:
     @property
     def max_drop(self) -> float:
         """How much of its accuracy a protected class may lose."""
-        if self.config.allowed_drop is not None:
-            return self.config.allowed_drop
+        if self.config.max_drop is not None:
+            return self.config.max_drop
         return sigma(self.base) / 2 if self.config.algorithm == "planned" else LOOP_DROP
 
     @property

@@ -56,7 +56,7 @@ def operate(
         observer: told about progress.
     """
     started, config = time.perf_counter(), config or SurgeryConfig()
-    problem, before = prepare(model, hessian_data, sensitivity_data, config, config.uses_spikes)
+    problem, before = prepare(model, hessian_data, sensitivity_data, config, config.uses_spikes, config.uses_gradients)
     classifier = problem.classifier
     heldout = every_class(as_labelled(heldout_data), "heldout_data").resident(classifier.device)
     if heldout.classes != problem.sensitivity_data.classes:
@@ -144,6 +144,7 @@ def _warnings(
     rounded = class_accuracy(sensitivity.after.predicted, sensitivity.labels, len(sensitivity.classes))
     found = (
         *(_spike_warnings(problem, records) if problem.config.algorithm == "loop" else (_idle_warning(records),)),
+        *(_target_warning(problem, name, wanted, rounded) for name, wanted in problem.config.targets.items()),
         rare_class_warning(problem.sensitivity_data, "sensitivity"),
         rare_class_warning(heldout, "held-out"),
         rounding_warning(problem.base, unrounded, rounded),
@@ -159,6 +160,14 @@ def _spike_warnings(problem: Problem, records: list[IterationRecord]) -> tuple[s
     )
 
 
+def _target_warning(problem: Problem, name: str, wanted: float, reached: Array) -> str | None:
+    """That a target was foreseen to be reached and was not, if so."""
+    accuracy = reached[problem.sensitivity_data.classes.index(name)]
+    if accuracy >= wanted:
+        return None
+    return f"target {name}={wanted:g} is missed on the sensitivity images: {100 * accuracy:.1f} % is reached"
+
+
 def _idle_warning(records: list[IterationRecord]) -> str | None:
     """Why nothing was done, if nothing was."""
     if any(record.accepted for record in records) or records[0].gain is None:
@@ -168,10 +177,11 @@ def _idle_warning(records: list[IterationRecord]) -> str | None:
 
 
 def _split(problem: Problem, heldout: LabelledSet) -> dict[str, int]:
-    config, pool = problem.config, len(problem.hessian_data)
+    config, drawn = problem.config, problem.gradient_data
     return {
         "seed": config.seed,
         "sensitivity": len(problem.sensitivity_data),
         "heldout": len(heldout),
-        "hessian": min(config.hessian_samples, pool) if config.uses_spikes else pool,
+        "hessian": min(config.hessian_samples, len(problem.hessian_data)) if config.uses_spikes else 0,
+        "gradients": 0 if drawn is None else len(drawn),
     }

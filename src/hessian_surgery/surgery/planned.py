@@ -119,8 +119,8 @@ def find_directions(problem: Problem, logits: Tensor, iteration: int, observer: 
     first, _ = next(data.batches(2, problem.classifier.device))
     bias = bias_directions(probe, find_head(problem.classifier, first))
     families = [] if bias is None else [bias]
-    if config.directions != "spikes":
-        families.append(class_gradients(probe, problem.hessian_data, config.seed))
+    if problem.gradient_data is not None:
+        families.append(class_gradients(probe, problem.gradient_data, config.seed))
     if config.directions != "class-gradients":
         spikes = find_spikes(problem, curvature(problem, iteration), iteration, observer)
         families.append(spike_directions(probe, spikes))

@@ -24,10 +24,17 @@ def prepare(
     sensitivity_data: Data,
     config: SurgeryConfig,
     spikes: bool = True,
+    gradients: bool = False,
 ) -> tuple[Problem, Answers]:
     """The problem, and the starting model's answers on the sensitivity data.
 
-    Without spikes `hessian_data` holds the images that class gradients are taken over, and no basis is planned for.
+    Args:
+        model: the trained classifier.
+        hessian_data: training images.
+        sensitivity_data: the images that are decided on.
+        config: the choices.
+        spikes: draw a Hessian batch, and plan the memory of a Lanczos basis.
+        gradients: draw the images that class gradients are taken over.
     """
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
@@ -46,15 +53,14 @@ def prepare(
     before = answer(classifier, sensitivity, config.batch_size)
     base = class_accuracy(before.predicted, sensitivity.labels, len(sensitivity.classes))
     loss = make_loss(config.loss, pool.counts)
-    if not spikes:
-        pool = gradient_images(pool, config.seed).resident()
-    elif not config.redraw_hessian:
+    gradient_data = gradient_images(pool, config.seed).resident() if gradients else None
+    if spikes and not config.redraw_hessian:
         # Held from here on: a data set that augments its images would give other ones at each product.
         pool = hessian_batch(pool, config.hessian_samples, config.hessian_sampling, config.seed).resident(
             classifier.device
         )
     notes = (note,) if note else ()
-    return Problem(classifier, space, pool, sensitivity, config, loss, storage, base, notes), before
+    return Problem(classifier, space, pool, sensitivity, config, loss, storage, base, notes, gradient_data), before
 
 
 def plan_memory(

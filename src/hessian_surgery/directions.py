@@ -124,9 +124,12 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
             if not torch.isfinite(gradient).all():
                 name = chosen.classes[label]
                 raise InputError(f"hessian_data: the gradient of class {name!r} is not finite; check its images")
-            rows.append(gradient)
+            if gradient.any():  # a class whose accuracy no weight moves has no direction
+                rows.append(gradient)
             if probe.progress is not None:
                 probe.progress(label + 1, len(chosen.classes))
+    if len(rows) == 0:
+        raise InputError("parameters: no class's accuracy answers to these weights; let others move")
     size = (squares / (chosen.counts / batch).ceil().sum()).sqrt()
     size += size.mean().clamp(min=1e-30)
     kept, device = rows.vectors(), space.device
@@ -201,6 +204,8 @@ def _probed(name: str, probe: Probe, vector: Vector, count: int) -> Directions:
         if forward:
             try:
                 slope = logit_tangent(probe.classifier, probe.space, direction, probe.data, probe.batch_size)
+            except torch.OutOfMemoryError:
+                raise
             except (RuntimeError, NotImplementedError):
                 forward = False
         if not forward:

@@ -8,6 +8,7 @@ from torch import Tensor
 from hessian_surgery import batches
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import ParameterSpace
 
 
@@ -52,6 +53,8 @@ def _gradient(
         for inputs, labels in members.batches(batch_size, classifier.device):
             logits = classifier.logits(batches.channels_last(inputs))
             sure = torch.softmax(logits / temperature, dim=1).gather(1, labels[:, None]).sum()
+            if not sure.requires_grad:
+                raise InputError("parameters: the logits do not depend on these weights; let others move")
             slope = space.flatten(torch.autograd.grad(sure, space.parameters, materialize_grads=True))
             total += slope
             if squares is not None:

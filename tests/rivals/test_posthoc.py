@@ -187,9 +187,9 @@ def test_a_planned_step_is_foreseen_by_cross_fitting(examined, digits_images, fa
     assert not found[0].edit.coefficients.any()
     assert (found[0].rates.accuracy, found[0].rates.per_class.tolist()) == (base.accuracy, base.per_class.tolist())
     assert {len(c.edit.coefficients) for c in found} == {10 + len(subject.family(family))}
-    strong = base.per_class > base.per_class.mean() + base.sigma
+    strong = base.per_class > base.per_class.mean()
     assert strong.any()
-    assert all((c.rates.per_class >= base.per_class - 0.01 - 1e-9)[strong].all() for c in found)
+    assert all((c.rates.per_class >= base.per_class - base.sigma / 2 - 1e-9)[strong].all() for c in found)
     best = found[choose([c.rates for c in found], base.accuracy - 0.002)]
     assert base.sigma - best.rates.sigma > 0.02
     assert rates(reached(best, subject), subject.labels, 10).sigma < base.sigma - 0.02

@@ -123,13 +123,15 @@ def refuse_unused(given: dict[str, Any], config: SurgeryConfig) -> None:
     unused: tuple[str, ...]
     if config.algorithm == "loop":
         unused, hint = PLANNED_ONLY, "the loop has no use for it; leave out --preset"
-        if config.targets:
-            raise InputError("target: the loop aims at sigma or worst only; leave out --preset to reach accuracies")
-    elif config.uses_spikes:
-        unused, hint = LOOP_ONLY, "it is of the loop; give --preset loop"
     else:
-        unused, hint = LOOP_ONLY + SPIKES_ONLY, "it is of spikes; give --directions spikes, or --preset loop"
-    for name in unused:
+        unused, hint = LOOP_ONLY, "it is of the loop; give --preset loop"
+    _refuse(given, unused, hint)
+    if not config.uses_spikes:
+        _refuse(given, SPIKES_ONLY, "it is of spikes; give --directions spikes, or --preset loop")
+
+
+def _refuse(given: dict[str, Any], names: tuple[str, ...], hint: str) -> None:
+    for name in names:
         if given.get(name) is not None:
             raise InputError(f"{name}: got {given[name]!r}, but {hint}")
 
@@ -213,9 +215,10 @@ def _preset(text: str, control: str | None) -> SurgeryConfig:
 def _targets(text: str) -> dict[str, float]:
     """Accuracies by class name, from `cat=0.8,dog=0.75`; a name may hold an equals sign."""
     pairs = [part.rpartition("=") for part in text.split(",")]
-    if not all(name.strip() for name, _, _ in pairs):
-        raise InputError(f"target: got {text!r}; give sigma, worst, or accuracies such as cat=0.8,dog=0.75")
-    return {name.strip(): _number("target", value) for name, _, value in pairs}
+    names = [name.strip() for name, _, _ in pairs]
+    if not all(names) or not all(value.strip() for _, _, value in pairs) or len(set(names)) < len(names):
+        raise InputError(f"target: got {text!r}; give sigma, worst, or accuracies such as cat=0.8,dog=0.75, each once")
+    return {name: _number("target", value) for name, (_, _, value) in zip(names, pairs, strict=True)}
 
 
 def _preprocessing(checkpoint: Checkpoint | None, options: InputOptions) -> Preprocessing:

@@ -28,7 +28,7 @@ def explain(goal: Goal, found: list[Foreseen], classes: tuple[str, ...]) -> None
         for j, wanted in goal.targets.items()
     )
     raise Infeasible(
-        f"target: cannot be reached within the limits. The best foreseen on images not fitted to: {reached}. "
+        f"target: cannot be reached within the limits by a first step. At best, on images not fitted to: {reached}. "
         f"{_what_blocks(goal, found, nearest, classes)}"
     )
 

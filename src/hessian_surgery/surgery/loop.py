@@ -116,6 +116,8 @@ class Problem:
         for name in config.protect:
             chosen[class_number(name, classes, "protect")] = True
         for name in config.targets:
+            if name in config.protect:
+                raise InputError(f"protect: {name!r} has a target as well; give one of the two")
             chosen[class_number(name, classes, "target")] = False
         return chosen
 

@@ -143,7 +143,8 @@ def _warnings(
 ) -> tuple[str, ...]:
     rounded = class_accuracy(sensitivity.after.predicted, sensitivity.labels, len(sensitivity.classes))
     found = (
-        *(_spike_warnings(problem, records) if problem.config.algorithm == "loop" else (_idle_warning(records),)),
+        *(_spike_warnings(problem, records) if problem.config.uses_spikes else ()),
+        _idle_warning(problem, records),
         *(_target_warning(problem, name, wanted, rounded) for name, wanted in problem.config.targets.items()),
         rare_class_warning(problem.sensitivity_data, "sensitivity"),
         rare_class_warning(heldout, "held-out"),
@@ -168,12 +169,14 @@ def _target_warning(problem: Problem, name: str, wanted: float, reached: Array) 
     return f"target {name}={wanted:g} is missed on the sensitivity images: {100 * accuracy:.1f} % is reached"
 
 
-def _idle_warning(records: list[IterationRecord]) -> str | None:
-    """Why nothing was done, if nothing was."""
+def _idle_warning(problem: Problem, records: list[IterationRecord]) -> str | None:
+    """Why a planned operation did nothing, if it did."""
     if any(record.accepted for record in records) or records[0].gain is None:
         return None
+    if problem.config.targets:
+        return "nothing was done: no step was foreseen to come nearer to the targets beyond noise, or it broke a limit"
     foreseen, error = (100 * records[0].gain[key] for key in ("foreseen", "error"))
-    return f"nothing was done: the best step foreseen would gain {foreseen:.2f} ± {error:.2f} pp, or broke a limit"
+    return f"nothing was done: the best step was foreseen to gain {foreseen:.2f} ± {error:.2f} pp, or broke a limit"
 
 
 def _split(problem: Problem, heldout: LabelledSet) -> dict[str, int]:

@@ -7,16 +7,20 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
+from hessian_surgery.curvature.lanczos import Spectrum
+from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions import Directions, Probe, bias_directions, class_gradients, join, spike_directions
+from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.metrics import Array, sigma
 from hessian_surgery.models.head import find_head
 from hessian_surgery.objective import TEMPERATURE, Rates, logit_unit, rates, soft_rates
 from hessian_surgery.surgery.blocking import explain
-from hessian_surgery.surgery.crossfit import Foreseen, Surrogate, choose_foreseen, cross_fit, gain
+from hessian_surgery.surgery.crossfit import ERRORS, Foreseen, Surrogate, choose_foreseen, cross_fit, gain
 from hessian_surgery.surgery.goal import Goal
 from hessian_surgery.surgery.loop import (
     IterationRecord,
+    NoSpikes,
     Observer,
     Problem,
     State,
@@ -52,13 +56,20 @@ def run_planned(
     state: State | None = None,
     keep: Callable[[State], None] | None = None,
 ) -> Array:
-    """Propose, measure and keep steps until none is foreseen to gain more than the standard error of its gain.
+    """Propose, measure and keep steps until none is foreseen to gain more than twice the standard error of its gain.
 
     Arguments and result as for `run_loop`.
     """
+    _refuse_single_images(problem.sensitivity_data)
     state = state or State(0, problem.base, None, problem.base, problem.space.snapshot())
     while state.iteration < problem.config.iterations and not state.idle:
-        state, record = operate_once(problem, state, observer)
+        try:
+            state, record = operate_once(problem, state, observer)
+        except NoSpikes as reason:
+            if state.iteration == 0:
+                raise
+            observer.remark(f"{reason}; the rounds so far count")
+            break
         observer.iteration(record)
         if keep is not None:
             keep(state)
@@ -72,7 +83,8 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
     goal = problem.goal()
     with timed(seconds, "directions"):
         logits = compute_logits(problem.classifier, data, config.batch_size).to(problem.space.device)
-        directions = find_directions(problem, logits, state.iteration + 1, observer)
+        spikes = _spikes(problem, state.iteration + 1, observer)
+        directions = find_directions(problem, logits, spikes, observer)
     with timed(seconds, "plan"):
         surrogate = make_surrogate(problem, logits, directions)
         found = cross_fit(surrogate, goal, config.seed)
@@ -82,7 +94,7 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
             explain(goal, found, data.classes)
         observer.stage("plan", 1, 1)
     with timed(seconds, "measure"):
-        tried = measure(problem, goal, directions, plan, surrogate.rates()) if expected > error else None
+        tried = measure(problem, goal, directions, plan, surrogate.rates()) if expected > ERRORS * error else None
         if tried is not None and tried.kept:
             problem.space.perturb(tried.step)
         observer.stage("measure", 1, 1)
@@ -92,9 +104,9 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
         iteration=state.iteration + 1,
         phase=1,
         accepted=accepted,
-        eigenvalues=[],
-        residuals=[],
-        products=0,
+        eigenvalues=[] if spikes is None else spikes.eigenvalues.tolist(),
+        residuals=[] if spikes is None else spikes.residuals.tolist(),
+        products=0 if spikes is None else spikes.steps,
         alpha=((tried.share if tried else 1.0) * plan.coefficients).tolist(),
         alpha_max=length(tried.step) if tried else 0.0,
         predicted=plan.rates.per_class.tolist(),
@@ -111,7 +123,7 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
     return _following(problem, state, kept, accepted), record
 
 
-def find_directions(problem: Problem, logits: Tensor, iteration: int, observer: Observer) -> Directions:
+def find_directions(problem: Problem, logits: Tensor, spikes: Spectrum | None, observer: Observer) -> Directions:
     """What the config asks for, at the present weights: the head's biases, class gradients, spikes."""
     config, data = problem.config, problem.sensitivity_data
     progress = lambda done, total: observer.stage("directions", done, total)  # noqa: E731
@@ -121,10 +133,23 @@ def find_directions(problem: Problem, logits: Tensor, iteration: int, observer: 
     families = [] if bias is None else [bias]
     if problem.gradient_data is not None:
         families.append(class_gradients(probe, problem.gradient_data, config.seed))
-    if config.directions != "class-gradients":
-        spikes = find_spikes(problem, curvature(problem, iteration), iteration, observer)
+    if spikes is not None:
         families.append(spike_directions(probe, spikes))
     return join(families)
+
+
+def _spikes(problem: Problem, iteration: int, observer: Observer) -> Spectrum | None:
+    """The spikes at the present weights, where they are asked for."""
+    if not problem.config.uses_spikes:
+        return None
+    return find_spikes(problem, curvature(problem, iteration), iteration, observer)
+
+
+def _refuse_single_images(data: LabelledSet) -> None:
+    """Raise an InputError where a class has one image: what is fitted to it cannot be foreseen on another."""
+    few = [name for name, count in zip(data.classes, data.counts.tolist(), strict=True) if count < 2]
+    if few:
+        raise InputError(f"sensitivity_data: class {few[0]!r} has a single image; two or more of each are needed")
 
 
 def make_surrogate(problem: Problem, logits: Tensor, directions: Directions) -> Surrogate:

@@ -44,8 +44,8 @@ def test_what_blocks_is_named_with_what_it_costs():
     with pytest.raises(Infeasible) as raised:
         explain(goal(0.75), FOUND, NAMES)
     text = str(raised.value)
-    assert text.startswith("target: cannot be reached within the limits. ")
-    assert "The best foreseen on images not fitted to: ant 56.0 % (wanted 75.0 %)." in text
+    assert text.startswith("target: cannot be reached within the limits by a first step. ")
+    assert "At best, on images not fitted to: ant 56.0 % (wanted 75.0 %)." in text
     assert "without cat's limit 10.0 pp nearer, where cat loses 15.0 pp" in text
     assert "without the accuracy floor 6.0 pp nearer, where bee loses 5.0 pp" in text
     assert "bee's limit" not in text

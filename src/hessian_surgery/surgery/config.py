@@ -114,10 +114,8 @@ class SurgeryConfig:
     def __post_init__(self) -> None:
         _check_at_least_one(self)
         _check_choices(self)
-        aimed = "protect" if self.protect else "targets" if self.targets else None
-        _require(
-            aimed is None or self.algorithm == "planned", aimed or "", "some classes", "left out: the loop has none"
-        )
+        for name, value in {"protect": self.protect, "target": self.targets}.items():
+            _require(not value or self.algorithm == "planned", name, value, "left out: the loop has no use for it")
         number = self.exponent if isinstance(self.exponent, (int, float)) else -1
         _require(self.exponent == "auto" or number >= 0, "exponent", self.exponent, "p ≥ 0 or 'auto'")
         _require(self.seed >= 0, "seed", self.seed, "0 or more")

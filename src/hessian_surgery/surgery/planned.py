@@ -94,7 +94,8 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
             explain(goal, found, data.classes)
         observer.stage("plan", 1, 1)
     with timed(seconds, "measure"):
-        tried = measure(problem, goal, directions, plan, surrogate.rates()) if expected > ERRORS * error else None
+        worth = expected > (0 if goal.targets else ERRORS * error)  # who names a target wants it tried
+        tried = measure(problem, goal, directions, plan, surrogate.rates()) if worth else None
         if tried is not None and tried.kept:
             problem.space.perturb(tried.step)
         observer.stage("measure", 1, 1)

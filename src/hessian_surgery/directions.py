@@ -30,6 +30,8 @@ from hessian_surgery.tangents import logit_difference, logit_tangent, logits_aft
 TRAINING_IMAGES, FEWEST = 5000, 50
 # Images of a class whose mean gradient counts once in the preconditioner.
 MICRO = 50
+# Preconditioned gradients shorter than this are rounding.
+SHORTEST = 1e-12
 # The share of the free memory that directions or logit changes may take before they go elsewhere.
 SHARE = 0.4
 
@@ -124,21 +126,27 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
             if not torch.isfinite(gradient).all():
                 name = chosen.classes[label]
                 raise InputError(f"hessian_data: the gradient of class {name!r} is not finite; check its images")
-            if gradient.any():  # a class whose accuracy no weight moves has no direction
-                rows.append(gradient)
+            rows.append(gradient)
             if probe.progress is not None:
                 probe.progress(label + 1, len(chosen.classes))
-    if len(rows) == 0:
-        raise InputError("parameters: no class's accuracy answers to these weights; let others move")
     size = (squares / (chosen.counts / batch).ceil().sum()).sqrt()
     size += size.mean().clamp(min=1e-30)
     kept, device = rows.vectors(), space.device
 
-    def vector(i: int) -> Tensor:
-        part = kept[i].to(device) / size
-        return part / length(part)
+    def part(i: int) -> Tensor:
+        return kept[i].to(device) / size
 
-    return _probed("class-gradients", probe, vector, len(kept))
+    # A class whose accuracy no weight moves, or hardly, has no direction.
+    lengths = [(i, length(part(i))) for i in range(len(kept))]
+    usable = [(i, far) for i, far in lengths if math.isfinite(far) and far > SHORTEST]
+    if not usable:
+        raise InputError("parameters: no class's accuracy answers to these weights; let others move")
+
+    def vector(i: int) -> Tensor:
+        row, far = usable[i]
+        return part(row) / far
+
+    return _probed("class-gradients", probe, vector, len(usable))
 
 
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:

@@ -1,5 +1,6 @@
 """How logits change along a direction in weight space: by forward mode, or by differences."""
 
+import math
 import warnings
 from collections.abc import Callable
 
@@ -71,10 +72,13 @@ def logit_difference(change: Change, direction: Tensor, amplitude: float, unit: 
     for attempt in range(4):
         moved = change(amplitude * direction)
         size = float(moved.square().mean().sqrt()) / unit
+        if not math.isfinite(size):
+            amplitude /= 1e3
+            continue
         if size == 0 or PROBE / 4 < size < PROBE * 4 or attempt == 3:
             break
         amplitude *= min(max(PROBE / size, 1e-4), 1e4)
-    return moved / amplitude, amplitude
+    return moved.nan_to_num(0.0, 0.0, 0.0) / amplitude, amplitude
 
 
 def logits_after(

@@ -122,7 +122,7 @@ def examined(
 @pytest.fixture
 def quick() -> hs.SurgeryConfig:
     """A short operation."""
-    return hs.SurgeryConfig(iterations=3, hessian_samples=64, seed=0)
+    return hs.SurgeryConfig.loop(iterations=3, hessian_samples=64, seed=0)
 
 
 def operate(model: nn.Module, parts: Parts, config: hs.SurgeryConfig, **options: object) -> hs.Outcome:

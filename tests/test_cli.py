@@ -9,7 +9,8 @@ from test_operate import check_contract
 
 import hessian_surgery as hs
 
-SHORT = ["--iterations", "2", "--hessian-samples", "64", "--amplitude", "0.02"]
+SHORT = ["--budget", "0.01", "--max-drop", "0.03", "--iterations", "1"]
+LOOP = ["--preset", "loop", "--iterations", "2", "--hessian-samples", "64", "--amplitude", "0.02"]
 
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -20,8 +21,8 @@ def test_demo(run, capsys, tmp_path):
     captured = capsys.readouterr()
     assert "held-out images" in captured.out
     assert "σ" in captured.out
-    assert "15/15" in captured.err
-    assert "protected classes" in captured.err
+    assert "/3 " in captured.err
+    assert "protected (at most" in captured.err
     result = json.loads((tmp_path / "run/result.json").read_text())
     check_contract(result, classes=10)
     assert result["verdict"]["sentence"].split()[0] in captured.out
@@ -29,8 +30,9 @@ def test_demo(run, capsys, tmp_path):
     assert max(len(line) for line in (captured.out + captured.err).splitlines()) <= 80
 
 
-def test_operate_prints_only_json_and_writes_the_folder(run, capsys, tmp_path, checkpoint):
-    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *SHORT]
+@pytest.mark.parametrize("options", [SHORT, LOOP], ids=["planned", "loop"])
+def test_operate_prints_only_json_and_writes_the_folder(run, capsys, tmp_path, checkpoint, options):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *options]
     assert run(*arguments, "--json", "--out", "run") == 0
     result = json.loads(capsys.readouterr().out)
     check_contract(result, classes=10)
@@ -38,6 +40,24 @@ def test_operate_prints_only_json_and_writes_the_folder(run, capsys, tmp_path, c
     assert load_file(tmp_path / "run/model.safetensors")["fc.weight"].dtype == torch.float16
     assert run(*arguments, "--out", "run") == 2
     assert "out: run holds a finished run" in capsys.readouterr().err
+
+
+def test_operate_reaches_a_target_and_keeps_its_limits(run, capsys, tmp_path, checkpoint):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--json"]
+    options = ["--target", "2=0.5,9=0.5", "--protect", "0, 5", "--max-drop", "0.05", "--budget", "0.01"]
+    assert run(*arguments, *options, "--out", "run") == 0
+    result = json.loads(capsys.readouterr().out)
+    check_contract(result, classes=10)
+    before, after = (result[when]["sensitivity"] for when in ("before", "after"))
+    assert before["per_class"][2] < 0.5
+    assert min(after["per_class"][2], after["per_class"][9]) >= 0.5
+    assert after["accuracy"] >= before["accuracy"] - 0.01
+    assert result["choices"]["protected"] == ["0", "5"]
+    for name in result["choices"]["protected"]:
+        assert after["per_class"][int(name)] >= before["per_class"][int(name)] - 0.05 - 1e-9
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert (config["algorithm"], config["targets"], config["protect"]) == ("planned", {"2": 0.5, "9": 0.5}, ["0", "5"])
+    assert (config["max_drop"], config["budget"], config["target"]) == (0.05, 0.01, "sigma")
 
 
 def test_operate_with_the_papers_settings(run, capsys, tmp_path, checkpoint):
@@ -50,8 +70,9 @@ def test_operate_with_the_papers_settings(run, capsys, tmp_path, checkpoint):
     assert "have not converged" in capsys.readouterr().out.replace("\n", " ")
 
 
-def test_apply_and_revert_give_back_the_files(run, capsys, tmp_path, checkpoint):
-    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *SHORT]
+@pytest.mark.parametrize("options", [SHORT, LOOP], ids=["planned", "loop"])
+def test_apply_and_revert_give_back_the_files(run, capsys, tmp_path, checkpoint, options):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *options]
     assert run(*arguments, "--out", "run") == 0
     assert run("apply", checkpoint, "run/patch.safetensors", "--out", "patched.safetensors") == 0
     model = (tmp_path / "run/model.safetensors").read_bytes()
@@ -101,23 +122,33 @@ def test_diagnose(run, capsys, tmp_path, checkpoint):
     assert run(*arguments, "--hessian-samples", "64") == 0
     text = capsys.readouterr().out
     assert "effective rank" in text
-    assert "operating" in text
+    assert "hessian-surgery compare" in " ".join(text.split())
     assert max(len(line) for line in text.splitlines()) <= 80
     assert run(*arguments, "--json", "--spikes", "4", "--epsilon", "0.05") == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["sensitivity"]) == 4
     assert found["epsilon"] == 0.05
+    assert run(*arguments, "--json", "--spikes", "4", "--epsilon", "0.05", "--sensitivity", "differences") == 0
+    other = json.loads(capsys.readouterr().out)
+    assert other["eigenvalues"] == found["eigenvalues"]
+    assert other["sensitivity"] != found["sensitivity"]
     assert {path.name for path in tmp_path.iterdir()} == {"base.safetensors"}
 
 
 @pytest.mark.parametrize("command", ["operate", "diagnose"])
 def test_dry_run_says_what_it_would_cost_and_writes_nothing(run, capsys, tmp_path, checkpoint, command):
     arguments = [command, "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--dry-run"]
+    arguments += ["--preset", "loop"]
     assert run(*arguments) == 0
     assert "Hessian products" in capsys.readouterr().out
     assert run(*arguments, "--json", "--lanczos-steps", "20") == 0
     cost = json.loads(capsys.readouterr().out)
-    assert cost["products"] == 20 * (15 if command == "operate" else 1)
+    rounds = 15 if command == "operate" else 1
+    assert cost["products"] == 20 * rounds
+    assert (cost["passes"], cost["backward"]) == (2 * rounds + 2, rounds)
+    assert run(*arguments, "--json", "--spikes", "9", "--sensitivity", "differences") == 0
+    cost = json.loads(capsys.readouterr().out)
+    assert (cost["passes"], cost["backward"]) == (19 * rounds + 2, 0)
     assert {path.name for path in tmp_path.iterdir()} == {"base.safetensors"}
 
 

@@ -97,6 +97,17 @@ def test_a_step_in_weight_space_is_a_patch_too(tmp_path, run, checkpoint, monkey
     assert not torch.equal(base["features.0.weight"], patched["features.0.weight"])
 
 
+def test_a_planned_step_on_one_final_half(run, capsys, checkpoint):
+    options = [*SHORT[:4], "--methods", "planned,planned+bias", "--part", "final", "--json"]
+    assert run("compare", *inputs(checkpoint), *options) == 0
+    content = json.loads(capsys.readouterr().out)
+    names = [(row["name"], row["budget"]) for row in content["methods"]]
+    wanted = ("class-bias", "planned", "planned+class-bias")
+    assert names == [("nothing", None)] + [(name, budget) for name in wanted for budget in (0.0, 0.002)]
+    assert content["methods"][0]["sigma_spread"] == 0
+    assert all(row["reason"] is None for row in content["methods"])
+
+
 def test_no_patch_where_there_is_no_edit(run, capsys, tmp_path, checkpoint, monkeypatch):
     monkeypatch.setattr(comparing, "advise", lambda _: Advice("nothing", "by order"))
     assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "front") == 0

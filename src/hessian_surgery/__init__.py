@@ -23,6 +23,7 @@ from hessian_surgery.surgery.operate import operate
 from hessian_surgery.surgery.outcome import Outcome
 from hessian_surgery.surgery.planning import Plan, plan
 from hessian_surgery.surgery.sensitivity import sensitivity
+from hessian_surgery.surgery.soft_sensitivity import gradient_sensitivity
 
 __version__ = "0.1.0"
 
@@ -53,6 +54,7 @@ __all__ = [
     "diagnose",
     "digits",
     "finetune",
+    "gradient_sensitivity",
     "hessian_batch",
     "lanczos",
     "load_logits",

@@ -1,6 +1,7 @@
 """The command line: parse, call, print. Exit 0 done, 2 bad input (one clear line), 1 anything else."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from hessian_surgery import __version__
+from hessian_surgery.comparison.predictors import METHOD
+from hessian_surgery.comparison.zoo import RECIPES
 from hessian_surgery.console import options as option
 from hessian_surgery.console.comparing import METHODS_HELP, compare_given
 from hessian_surgery.console.inputs import (
@@ -19,11 +22,13 @@ from hessian_surgery.console.inputs import (
     choose_config,
     digits_net,
     open_given,
+    refuse_unused,
     whole_numbers,
 )
 from hessian_surgery.console.laboratory import conduct, find_study, study_options
 from hessian_surgery.console.operating import operate_on, show_cost, show_diagnosis, show_outcome
 from hessian_surgery.console.output import notes, print_json
+from hessian_surgery.console.predicting import predict_given
 from hessian_surgery.console.tables import print_findings
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
@@ -106,15 +111,21 @@ def operate(
     loss: option.Loss = None,
     batch_size: option.BatchSize = None,
     parameters: option.Parameters = None,
+    sensitivity: option.Sensitivity = None,
     amplitude: option.Amplitude = None,
     control: option.Control = None,
     bound: option.Bound = None,
     exponent: option.Exponent = None,
     target: option.Target = None,
+    protect: option.Protect = None,
+    max_drop: option.MaxDrop = None,
+    budget: option.Budget = None,
+    directions: option.Directions = None,
 ) -> None:
     """Operate on a trained classifier and write the patched model, the patch and the evidence."""
     given = locals()
     config = choose_config(given)
+    refuse_unused(given, config)
     if dry_run:
         show_cost(open_given(given), config, as_json)
         return
@@ -152,11 +163,12 @@ def diagnose(
     loss: option.Loss = None,
     batch_size: option.BatchSize = None,
     parameters: option.Parameters = None,
+    sensitivity: option.Sensitivity = None,
     epsilon: option.Epsilon = None,
 ) -> None:
-    """Say whether a classifier is worth operating on; changes and writes nothing."""
+    """Say whether there is anything to gain by operating on a classifier; changes and writes nothing."""
     given = locals()
-    config = choose_config(given | {"iterations": 1})
+    config = replace(choose_config(given).as_loop(), iterations=1)
     opened = open_given(given, ("hessian", "sensitivity"))
     if dry_run:
         show_cost(opened, config, as_json)
@@ -251,6 +263,10 @@ def compare(
     splits: Annotated[int, typer.Option(help="How often the images are halved anew.")] = 5,
     budgets: Annotated[str | None, typer.Option(help="Accuracy to give up, in pp; 0,0.2,0.5,1 by default.")] = None,
     epochs: Annotated[int, typer.Option(help="Of each training that a method begins or ends with.")] = 15,
+    part: Annotated[
+        str,
+        typer.Option(help="all; development, inside one fixed half; final, judged on the other half."),
+    ] = "all",
     out: Annotated[Path | None, typer.Option(help="Keep table, figure, logits, predictions and patch here.")] = None,
     preset: option.Preset = "default",
     seed: option.Seed = 0,
@@ -272,6 +288,31 @@ def compare(
 ) -> None:
     """Put surgery and its rivals on one front, at equal accuracy with error bars, and say which to use."""
     compare_given(locals())
+
+
+@app.command()
+def predictors(
+    model: Annotated[str | None, typer.Option("--model", help="One of your own instead of the zoo.")] = None,
+    checkpoint: option.CheckpointFile = None,
+    data: Annotated[str | None, typer.Option(help="Of the model, or to train the zoo on; digits by default.")] = None,
+    diagnosis: Annotated[list[Path] | None, typer.Option(help="What diagnose --json printed of a model.")] = None,
+    comparison: Annotated[list[Path] | None, typer.Option(help="What compare --json printed of it.")] = None,
+    earlier: Annotated[list[Path] | None, typer.Option("--with", help="A predictors.json of other models.")] = None,
+    method: Annotated[str, typer.Option(help="Whose gain: an entry of compare.")] = METHOD,
+    nets: Annotated[int, typer.Option(help="How many of the zoo's nets to train; 0 for none.")] = len(RECIPES),
+    per_class: Annotated[int | None, typer.Option(help="At most so many images of a class.", min=2)] = None,
+    splits: Annotated[int, typer.Option(help="How often the images are halved anew.")] = 5,
+    out: option.Folder = Path("runs/predictors"),
+    seed: option.Seed = 0,
+    device: option.Device = None,
+    as_json: option.Json = False,
+    image_size: option.ImageSize = None,
+    mean: option.Mean = None,
+    std: option.Std = None,
+    loss: option.Loss = None,
+) -> None:
+    """Hold what diagnose finds against the gain that compare finds, over many models."""
+    predict_given(locals())
 
 
 @app.command()

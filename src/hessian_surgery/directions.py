@@ -1,6 +1,7 @@
-"""Directions in weight space and what they do to each image's logits: spikes, class-mean gradients, random ones."""
+"""Directions in weight space and what they do to each image's logits: spikes, class gradients, biases, random ones."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -9,21 +10,30 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.classifier import Classifier, deterministic_kernels
-from hessian_surgery.curvature.basis import length
+from hessian_surgery.curvature.basis import Basis, Place, Storage, length
 from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.curvature.lanczos import Progress, Spectrum
+from hessian_surgery.curvature.memory import free_room
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
-from hessian_surgery.evaluation import BATCH_SIZE, compute_logits
+from hessian_surgery.errors import InputError
+from hessian_surgery.evaluation import BATCH_SIZE
+from hessian_surgery.gradients import soft_accuracy_gradients
 from hessian_surgery.metrics import Array
+from hessian_surgery.models.head import Head
 from hessian_surgery.objective import TEMPERATURE, logit_unit
 from hessian_surgery.parameters import ParameterSpace
 from hessian_surgery.seeding import generator
+from hessian_surgery.tangents import logit_difference, logit_tangent, logits_after
 
-# How far a probe moves the logits, in units of `logit_unit`: far above rounding, and as far as an operation goes.
-PROBE = 0.05
-# Training images of each class that a class-mean gradient is taken over, at most.
-PER_CLASS = 500
+# Training images that class gradients are taken over, at most, and the fewest of a class.
+TRAINING_IMAGES, FEWEST = 5000, 50
+# Images of a class whose mean gradient counts once in the preconditioner.
+MICRO = 50
+# Preconditioned gradients shorter than this are rounding.
+SHORTEST = 1e-12
+# The share of the free memory that directions or logit changes may take before they go elsewhere.
+SHARE = 0.4
 
 Vector: TypeAlias = Callable[[int], Tensor]
 
@@ -37,7 +47,8 @@ class Directions:
         space: the weights that they are directions of.
         vector: i → unit vector (p,) on the weights' device.
         scales: length (K,) of the step in weight space that a coefficient of 1 means.
-        changes: of each image's logits, per unit coefficient (K, N, C), on the weights' device.
+        changes: of each image's logits, per unit coefficient (K, N, C), on the weights' device or, where they would
+            take too much of its memory, on the host or on disk.
     """
 
     name: str
@@ -99,9 +110,85 @@ def spike_directions(probe: Probe, spectrum: Spectrum) -> Directions:
 
 
 def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Directions:
-    """For each class, the gradient of its soft accuracy on training images: one backward pass over each class's."""
-    rows = list(_soft_accuracy_gradients(probe, cap_per_class(training, PER_CLASS, seed)))
-    return _probed("class-gradients", probe, rows.__getitem__, len(rows))
+    """For each class, the gradient of its soft accuracy on training images: one backward pass over each class's.
+
+    Each weight's part is divided by the root mean square, over small batches, of the gradients there (and its mean over
+    all weights, so that nothing is divided by zero), as Adam does: without it a few weights with large gradients take
+    all of the step (docs/results/surgery.md).
+    """
+    space, chosen = probe.space, gradient_images(training, seed)
+    rows = _rows(len(chosen.classes), space.dimension, space.dtype, space.device)
+    squares = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
+    temperature, batch = TEMPERATURE * logit_unit(probe.logits), min(MICRO, probe.batch_size)
+    with deterministic_kernels(exact=True):
+        found = soft_accuracy_gradients(probe.classifier, space, chosen, temperature, batch, squares)
+        for label, gradient in found:
+            if not torch.isfinite(gradient).all():
+                name = chosen.classes[label]
+                raise InputError(f"hessian_data: the gradient of class {name!r} is not finite; check its images")
+            rows.append(gradient)
+            if probe.progress is not None:
+                probe.progress(label + 1, len(chosen.classes))
+    size = (squares / (chosen.counts / batch).ceil().sum()).sqrt()
+    size += size.mean().clamp(min=1e-30)
+    kept, device = rows.vectors(), space.device
+
+    def part(i: int) -> Tensor:
+        return kept[i].to(device) / size
+
+    # A class whose accuracy no weight moves, or hardly, has no direction.
+    lengths = [(i, length(part(i))) for i in range(len(kept))]
+    usable = [(i, far) for i, far in lengths if math.isfinite(far) and far > SHORTEST]
+    if not usable:
+        raise InputError("parameters: no class's accuracy answers to these weights; let others move")
+
+    def vector(i: int) -> Tensor:
+        row, far = usable[i]
+        return part(row) / far
+
+    return _probed("class-gradients", probe, vector, len(usable))
+
+
+def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:
+    """The training images that class gradients are taken over: as many of each class, `TRAINING_IMAGES` in all."""
+    if len(training) == 0:
+        raise InputError("hessian_data: no image of any class, so that there is no gradient to move along")
+    return cap_per_class(training, max(FEWEST, TRAINING_IMAGES // len(training.classes)), seed)
+
+
+def bias_directions(probe: Probe, head: Head | None) -> Directions | None:
+    """The head's biases, one direction per class; None where the head has none, or it may not move."""
+    name = f"{head.name}.bias".lstrip(".") if head else ""
+    if head is None or name not in probe.space.names:
+        return None
+    sizes = [parameter.numel() for parameter in probe.space.parameters]
+    first, count = sum(sizes[: probe.space.names.index(name)]), probe.logits.shape[1]
+    unit = logit_unit(probe.logits) * math.sqrt(count)
+
+    def vector(i: int) -> Tensor:
+        row = torch.zeros(probe.space.dimension, dtype=probe.space.dtype, device=probe.space.device)
+        row[first + i] = 1
+        return row
+
+    changes = unit * torch.eye(count, device=probe.space.device)[:, None, :].expand(count, *probe.logits.shape)
+    return Directions("bias", probe.space, vector, np.full(count, unit), changes)
+
+
+def join(families: list[Directions]) -> Directions:
+    """Several families as one, in order; its changes are on the host where those of one family are."""
+    if len(families) == 1:
+        return families[0]
+    owners = [(family, i) for family in families for i in range(len(family))]
+    device = min((family.changes.device for family in families), key=lambda device: device.type != "cpu")
+    changes = torch.cat([family.changes.to(device) for family in families])
+    scales = np.concatenate([family.scales for family in families])
+    name = "+".join(family.name for family in families)
+
+    def vector(i: int) -> Tensor:
+        family, own = owners[i]
+        return family.vector(own)
+
+    return Directions(name, families[0].space, vector, scales, changes)
 
 
 def random_directions(probe: Probe, count: int, seed: int = 0) -> Directions:
@@ -111,56 +198,43 @@ def random_directions(probe: Probe, count: int, seed: int = 0) -> Directions:
     return _probed("random", probe, rows.__getitem__, count)
 
 
-def logits_after(
-    classifier: Classifier,
-    space: ParameterSpace,
-    step: Tensor,
-    data: LabelledSet,
-    batch_size: int = BATCH_SIZE,
-) -> Tensor:
-    """Logits (N, C) of all images with the weights moved by a step (p,); they come back bit for bit."""
-    before = space.snapshot()
-    try:
-        space.perturb(step)
-        return compute_logits(classifier, data, batch_size).to(space.device)
-    finally:
-        space.restore(before)
-
-
-def _soft_accuracy_gradients(probe: Probe, training: LabelledSet) -> Iterator[Tensor]:
-    classifier, space = probe.classifier, probe.space
-    temperature, size = TEMPERATURE * logit_unit(probe.logits), max(1, probe.batch_size // 2)
-    for label in range(len(training.classes)):
-        members = (training.labels == label).nonzero().squeeze(1)
-        if len(members) == 0:
-            continue
-        total = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
-        with classifier.evaluating(), deterministic_kernels(exact=True), torch.enable_grad():
-            for inputs, labels in training.subset(members).batches(size, classifier.device):
-                sure = torch.softmax(classifier.logits(inputs) / temperature, dim=1)
-                right = sure.gather(1, labels[:, None]).sum()
-                total += space.flatten(torch.autograd.grad(right, space.parameters, materialize_grads=True))
-        norm = length(total)
-        if norm > 0:
-            yield total / norm
-
-
 def _probed(name: str, probe: Probe, vector: Vector, count: int) -> Directions:
-    """Central differences of logits along each direction, at the amplitude that moves them by about `PROBE`."""
-    scales, changes = np.empty(count), torch.empty(count, *probe.logits.shape, device=probe.space.device)
-    amplitude, unit = 1e-2, logit_unit(probe.logits)
+    """The logits' derivatives along each direction.
+
+    On a GPU by forward mode, unless a layer has none: reduced precision would spoil differences there. On a CPU by
+    differences, which take one pass where forward mode takes three or more.
+    """
+    device, unit, shape = probe.space.device, logit_unit(probe.logits), (count, *probe.logits.shape)
+    scales, amplitude, forward = np.empty(count), 1e-2, device.type == "cuda"
+    changes = _rows(count, math.prod(shape[1:]), torch.float32, device)
     for i in range(count):
         direction = vector(i)
-        for attempt in range(4):  # the first amplitude is a guess; neighbours are alike
-            up = probe.change(amplitude * direction)
-            moved = float(up.square().mean().sqrt()) / unit
-            if moved == 0 or PROBE / 4 < moved < PROBE * 4 or attempt == 3:
-                break
-            amplitude *= float(np.clip(PROBE / moved, 1e-4, 1e4))
-        slope = (up - probe.change(-amplitude * direction)) / (2 * amplitude)
+        if forward:
+            try:
+                slope = logit_tangent(probe.classifier, probe.space, direction, probe.data, probe.batch_size)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, NotImplementedError):
+                forward = False
+        if not forward:
+            slope, amplitude = logit_difference(probe.change, direction, amplitude, unit)
         size = float(slope.square().mean().sqrt()) / unit
         scales[i] = 1 / size if size > 0 else 0.0
-        changes[i] = slope * scales[i]
+        changes.append((slope * scales[i]).flatten())
         if probe.progress is not None:
             probe.progress(i + 1, count)
-    return Directions(name, probe.space, vector, scales, changes)
+    return Directions(name, probe.space, vector, scales, changes.vectors().view(shape))
+
+
+def _rows(count: int, dimension: int, dtype: torch.dtype, device: torch.device) -> Basis:
+    """Room for so many vectors of a length, where there is some."""
+    place = _place(count * dimension * dtype.itemsize, device)
+    return Basis(dimension, dtype, device, Storage(count, place))
+
+
+def _place(size: int, device: torch.device) -> Place:
+    """Where so many bytes go: the device, the host's memory, or a temporary file."""
+    room = free_room(device)
+    if size <= SHARE * room.device:
+        return "device"
+    return "host" if size <= SHARE * room.host else "disk"

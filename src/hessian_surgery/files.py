@@ -61,6 +61,17 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
+def read_json(path: Path, argument: str) -> dict[str, Any]:
+    """The object that a JSON file holds."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{argument}: {path} cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{argument}: {path} holds no JSON object")
+    return content
+
+
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; a second process is refused. A killed process's claim ends with it.

@@ -45,6 +45,12 @@ def logit_unit(logits: Tensor) -> float:
     return float((first - second).median().clamp(min=1e-6))
 
 
+def margins(logits: Tensor, labels: Tensor) -> Tensor:
+    """How far the logit of the truth lies above the largest other one (n,), from logits (n, C) and labels (n,)."""
+    true = labels[:, None]
+    return (logits.gather(1, true) - logits.scatter(1, true, -torch.inf).amax(dim=1, keepdim=True)).squeeze(1)
+
+
 def soft_rates(logits: Tensor, labels: Tensor, classes: int, temperature: float) -> tuple[Tensor, Tensor]:
     """Smooth accuracy, over all images and per class (C,): the softmax probability of the truth at a temperature.
 

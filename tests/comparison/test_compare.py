@@ -19,7 +19,7 @@ from hessian_surgery.rivals.posthoc import FROM_LOGITS
 from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.surgery.loop import Observer
 
-QUICK = hs.SurgeryConfig(iterations=1, hessian_samples=64)
+QUICK = hs.SurgeryConfig.loop(iterations=1, hessian_samples=64)
 METHODS = ("class-bias", "surgery", "surgery:3", "class-bias+surgery", "surgery+class-bias", "random", "last-layer")
 
 
@@ -55,6 +55,10 @@ def test_every_name_is_an_entry():
         ("focal+finetune", "focal", (), "finetune"),
         ("focal+last-layer", "focal", ("last-layer",), ""),
         ("focal+loop", "focal", ("loop",), ""),
+        ("planned+class-bias", "", ("planned", "class-bias"), ""),
+        ("class-bias+planned-spikes", "", ("class-bias", "planned-spikes"), ""),
+        ("focal+planned", "focal", ("planned",), ""),
+        ("planned+finetune", "", ("planned",), "finetune"),
         ("nothing+class-bias", "", ("class-bias",), ""),
     ],
 )
@@ -72,6 +76,7 @@ def test_chains(name, trunk, methods, last):
         ("surgery:x", "got 'surgery:x'; give a whole number"),
         ("surgery:0", "got 'surgery:0'; give a whole number"),
         ("class-bias:3", "got 'class-bias:3'"),
+        ("planned:3", "got 'planned:3'"),
         ("last-layer+class-bias", "last-layer combines with trainings only, loop with one before it"),
         ("loop+finetune", "last-layer combines with trainings only, loop with one before it"),
         ("class-bias+loop", "last-layer combines with trainings only, loop with one before it"),
@@ -114,6 +119,25 @@ def test_halves_are_stratified_and_share_no_image(digits_images):
     assert not torch.equal(halves[0].held, halves[1].held)
 
 
+def test_a_final_comparison_judges_on_one_half_that_nothing_is_fitted_to(digits_images):
+    protocol = Protocol(splits=4, part="final")
+    halves, labels = protocol.halves(digits_images), digits_images.labels
+    held = halves[0].held
+    assert all(torch.equal(half.held, held) for half in halves)
+    fitted = torch.cat([half.chosen for half in halves]).unique()
+    assert not set(fitted.tolist()) & set(held.tolist())
+    assert len(set(held.tolist())) == len(held)
+    development = torch.tensor(sorted(set(range(len(labels))) - set(held.tolist())))
+    whole = torch.bincount(labels[development])
+    assert (whole - torch.bincount(labels[held])).abs().max() <= 1
+    for half in halves:
+        assert len(half.chosen.unique()) == len(half.chosen)
+        assert (torch.bincount(labels[half.chosen]) - 0.8 * whole).abs().max() <= 0.5
+    assert not torch.equal(halves[0].chosen, halves[1].chosen)
+    assert torch.equal(held, Protocol(splits=1).halves(digits_images)[0].held)
+    assert not torch.equal(held, Protocol(part="final", seed=1).halves(digits_images)[0].held)
+
+
 def test_a_comparison(compared, trained, digits_images):
     before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
     fronts = compared(*METHODS)
@@ -137,7 +161,9 @@ def test_a_comparison(compared, trained, digits_images):
     assert compared("class-bias", seed=5).row("class-bias", 0.0).sigma != fronts.row("class-bias", 0.0).sigma
 
 
-@pytest.mark.parametrize("name", ["class-bias", "surgery", "last-layer", "vector-scaling+class-gradients"])
+@pytest.mark.parametrize(
+    "name", ["class-bias", "surgery", "last-layer", "vector-scaling+class-gradients", "class-bias+planned"]
+)
 def test_no_held_out_label_is_seen(examined, digits_images, name):
     subject, half = examined[1], Protocol().halves(digits_images)[0]
     labels = subject.labels.clone()
@@ -165,6 +191,31 @@ def test_no_more_accuracy_is_given_up_than_the_budget_allows():
     found = [rates(ends[budget].logits[chosen], labels[chosen], 2) for budget in budgets]
     assert all(base.accuracy - budget - 1e-9 <= f.accuracy for budget, f in zip(budgets, found, strict=True))
     assert base.sigma >= found[0].sigma > found[1].sigma > found[2].sigma > found[3].sigma
+
+
+def test_planned_steps_have_a_row_at_each_budget(compared, trained, digits_images):
+    names = ("planned", "planned-spikes", "planned+class-bias", "class-bias+planned")
+    before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
+    fronts = compared(*names)
+    assert all(torch.equal(before[name], tensor) for name, tensor in trained.state_dict().items())
+    nothing = fronts.row("nothing")
+    for name in names:
+        for budget in (0.0, 0.01):
+            row = fronts.row(name, budget)
+            assert (row.splits, row.reasons) == (2, {})
+            assert np.isfinite((row.delta_accuracy, row.sigma, row.worst, row.balanced_accuracy)).all()
+            assert fronts.predicted[f"{name}@{budget}"].shape == (2, len(digits_images))
+    assert fronts.row("planned", 0.01).sigma < nothing.sigma
+    assert fronts.row("planned+class-bias", 0.01).sigma < nothing.sigma
+    assert {"class-gradients", "spikes"} <= set(fronts.bias_shares)
+
+
+def test_a_final_comparison_gives_every_split_the_same_images_to_judge(trained, digits_images, digits_parts):
+    protocol = Protocol(("class-bias",), splits=3, budgets=(0.01,), part="final")
+    fronts = compare(trained, data=digits_images, training_data=digits_parts.hessian, protocol=protocol, config=QUICK)
+    assert fronts.row("nothing").sigma_spread == 0
+    assert fronts.row("class-bias", 0.01).sigma_spread > 0
+    assert fronts.row("class-bias", 0.01).sigma < fronts.row("nothing").sigma
 
 
 def test_the_loop_leaves_the_model_as_it_was(compared, trained):

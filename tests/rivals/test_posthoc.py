@@ -8,14 +8,15 @@ import torch.nn.functional as F
 from torch import nn
 
 import hessian_surgery as hs
+from hessian_surgery.comparison.entries import FAMILIES
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.models.head import Head
 from hessian_surgery.objective import TEMPERATURE, choose, logit_unit, rates, soft_objective
 from hessian_surgery.rivals import last_layer
 from hessian_surgery.rivals.edits import Start, apply_edits
-from hessian_surgery.rivals.fitting import PRICES
-from hessian_surgery.rivals.posthoc import FINE_TAUS, POSTHOC, TAUS, along
+from hessian_surgery.rivals.posthoc import FINE_TAUS, POSTHOC, TAUS, along, planned
 from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.surgery.fitting import PRICES
 
 MEANS = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
 
@@ -141,7 +142,7 @@ def test_vector_scaling_contains_class_bias():
         assert scaling <= bias + 0.003
 
 
-MADE_UP = [name for name in POSTHOC if name not in ("surgery", "random", "class-gradients")]
+MADE_UP = [name for name in POSTHOC if name not in FAMILIES]
 
 
 @pytest.mark.parametrize("name", MADE_UP)
@@ -175,6 +176,35 @@ def test_the_rates_of_a_step_are_those_of_the_edited_model(examined, digits_imag
     assert best.rates.per_class.tolist() == measured.per_class.tolist()
     if family == "spikes":
         assert base.sigma - best.rates.sigma > 0.05
+
+
+@pytest.mark.parametrize("family", ["spikes", "class-gradients"])
+def test_a_planned_step_is_foreseen_by_cross_fitting(examined, digits_images, family):
+    """Its rates are those of images not fitted to; the first does nothing, and none breaks a strong class's limit."""
+    _, subject = examined
+    found = planned(family)(subject, Start.of(subject.logits), torch.arange(len(digits_images)))
+    base = rates(subject.logits, subject.labels, 10)
+    assert not found[0].edit.coefficients.any()
+    assert (found[0].rates.accuracy, found[0].rates.per_class.tolist()) == (base.accuracy, base.per_class.tolist())
+    assert {len(c.edit.coefficients) for c in found} == {10 + len(subject.family(family))}
+    strong = base.per_class > base.per_class.mean()
+    assert strong.any()
+    assert all((c.rates.per_class >= base.per_class - base.sigma / 2 - 1e-9)[strong].all() for c in found)
+    best = found[choose([c.rates for c in found], base.accuracy - 0.002)]
+    assert base.sigma - best.rates.sigma > 0.02
+    assert rates(reached(best, subject), subject.labels, 10).sigma < base.sigma
+
+
+def test_a_planned_step_without_biases_is_along_the_family_alone(examined):
+    subject = replace(examined[1], bias=None)
+    found = planned("spikes")(subject, Start.of(subject.logits), torch.arange(0, 1000, 2))
+    assert {len(candidate.edit.coefficients) for candidate in found} == {9}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_moves_weights_says_that_there_are_only_logits(name):
+    with pytest.raises(hs.InputError, match=f"there are no {FAMILIES[name]}: only logits are at hand"):
+        carry_out(name, gaussians(0))
 
 
 def test_so_many_directions_and_no_more(examined):

@@ -33,7 +33,7 @@ def test_diagnosis_costs_one_spectrum_and_one_matrix_and_changes_nothing(trained
     assert np.array(found.sensitivity).shape == (9, 10)
     assert found.epsilon == pytest.approx(np.sqrt(0.1 / found.eigenvalues[0]))
     assert 1 <= found.structure.effective_rank <= 9
-    assert found.advice.startswith("Worth operating: σ is")
+    assert found.advice.startswith("Worth a comparison: σ is")
     assert json.loads(json.dumps(found.as_dict()))["metrics"]["count"]
 
 
@@ -43,11 +43,25 @@ def metrics(accuracy, images) -> Metrics:
     return measure(torch.where(right, labels, (labels + 1) % len(accuracy)), labels, len(accuracy))
 
 
+SEVERAL, ONE = (analyse(matrix, ("a", "b", "c")) for matrix in (np.eye(3), np.ones((3, 3))))
+
+
 def test_advice():
-    several = analyse(np.eye(3), ("a", "b", "c"))
-    one = analyse(np.ones((3, 3)), ("a", "b", "c"))
-    assert advise(metrics([0.5, 0.8, 0.9], 100), several).startswith("Worth operating")
-    assert advise(metrics([0.5, 0.8, 0.9], 100), one).startswith("Doubtful")
-    assert advise(metrics([1.0, 0.0, 0.0], 100), several).startswith("Look at the inputs first")
+    assert advise(metrics([0.5, 0.8, 0.9], 100), SEVERAL).startswith("Worth a comparison: σ is 17.0 pp")
+    assert "hessian-surgery compare" in advise(metrics([0.5, 0.8, 0.9], 100), SEVERAL)
+    assert advise(metrics([1.0, 0.0, 0.0], 100), SEVERAL).startswith("Look at the inputs first")
     assert advise(metrics([0.5, 0.8, 0.9], 100), analyse(np.zeros((2, 3)), ("a", "b", "c"))).startswith("Look at")
-    assert advise(metrics([0.78, 0.8, 0.82], 50), several).startswith("Not worth operating")
+    assert advise(metrics([0.78, 0.8, 0.82], 50), SEVERAL).startswith("Hardly worth operating")
+
+
+def test_the_effective_rank_changes_what_to_expect_but_not_the_verdict():
+    spread, level = metrics([0.5, 0.8, 0.9], 100), metrics([0.78, 0.8, 0.82], 100)
+    assert "Few axes to move along (effective rank 1.0 of 3)" in advise(spread, ONE)
+    assert "Few axes" not in advise(spread, SEVERAL)
+    assert advise(spread, ONE).startswith("Worth a comparison")
+    assert advise(level, ONE) == advise(level, SEVERAL)
+
+
+def test_the_same_spread_is_worth_more_with_more_images():
+    assert advise(metrics([0.7, 0.8, 0.9], 30), SEVERAL).startswith("Hardly worth operating")
+    assert advise(metrics([0.7, 0.8, 0.9], 100), SEVERAL).startswith("Worth a comparison")

@@ -15,13 +15,19 @@ from hessian_surgery.surgery.loop import Observer
 from hessian_surgery.surgery.operate import rounding_warning
 
 
+@pytest.fixture(params=["planned", "loop"])
+def short(request, quick):
+    """A short operation of either kind."""
+    return quick if request.param == "loop" else hs.SurgeryConfig(budget=0.01, max_drop=0.03, iterations=2)
+
+
 @pytest.fixture
-def outcome(trained, digits_parts, quick):
-    return operate(trained, digits_parts, quick)
+def outcome(trained, digits_parts, short):
+    return operate(trained, digits_parts, short)
 
 
-def test_figures_are_those_of_the_model_that_is_left(trained, digits_parts, quick):
-    outcome = operate(trained, digits_parts, quick)
+def test_figures_are_those_of_the_model_that_is_left(trained, digits_parts, short):
+    outcome = operate(trained, digits_parts, short)
     again = predict(hs.Classifier(trained), digits_parts.heldout)
     assert torch.equal(outcome.findings.heldout.after.predicted, again)
     assert all(torch.equal(outcome.weights[name], t) for name, t in trained.state_dict().items())
@@ -30,17 +36,17 @@ def test_figures_are_those_of_the_model_that_is_left(trained, digits_parts, quic
     assert after.sigma == pytest.approx(min(best, before.sigma))
 
 
-def test_same_seed_same_history(_trained, digits_parts, quick):
+def test_same_seed_same_history(_trained, digits_parts, short):
     def history():
         model = SmallNet(10)
         model.load_state_dict(_trained)
-        records = operate(model, digits_parts, quick).iterations
+        records = operate(model, digits_parts, short).iterations
         return [{k: v for k, v in record.as_dict().items() if k != "seconds"} for record in records]
 
     assert history() == history()
 
 
-def test_only_the_weights_differ_afterwards(trained, digits_parts, quick):
+def test_only_the_weights_differ_afterwards(trained, digits_parts, short):
     trained.train()
     trained.features[1].eval()
     trained.fc.bias.requires_grad_(False)
@@ -48,7 +54,7 @@ def test_only_the_weights_differ_afterwards(trained, digits_parts, quick):
     buffers = {name: b.clone() for name, b in trained.named_buffers()}
     bias = trained.fc.bias.detach().clone()
     random_state = torch.get_rng_state()
-    outcome = operate(trained, digits_parts, quick)
+    outcome = operate(trained, digits_parts, short)
     assert any(record.accepted for record in outcome.iterations)
     assert trained.training
     assert not trained.features[1].training
@@ -59,13 +65,13 @@ def test_only_the_weights_differ_afterwards(trained, digits_parts, quick):
     assert torch.equal(torch.get_rng_state(), random_state)
 
 
-def test_a_glob_moves_only_what_it_names(trained, digits_parts, quick):
-    outcome = operate(trained, digits_parts, replace(quick, parameters="fc.*", amplitude=0.02))
+def test_a_glob_moves_only_what_it_names(trained, digits_parts, short):
+    outcome = operate(trained, digits_parts, replace(short, parameters="fc.*", amplitude=0.02))
     assert set(outcome.patch().bits) <= {"fc.weight", "fc.bias"}
     assert outcome.patch().bits
 
 
-def test_an_interruption_gives_the_start_back(trained, digits_parts, quick):
+def test_an_interruption_gives_the_start_back(trained, digits_parts, short):
     class Interrupting(Observer):
         def iteration(self, record):
             if record.iteration == 2:
@@ -73,14 +79,14 @@ def test_an_interruption_gives_the_start_back(trained, digits_parts, quick):
 
     before = {name: t.clone() for name, t in trained.state_dict().items()}
     with pytest.raises(KeyboardInterrupt):
-        operate(trained, digits_parts, quick, observer=Interrupting())
+        operate(trained, digits_parts, short, observer=Interrupting())
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
 
 
-def test_what_is_measured_is_what_is_stored(trained, digits_parts, quick):
+def test_what_is_measured_is_what_is_stored(trained, digits_parts, short):
     trained.load_state_dict({name: t.half() for name, t in trained.state_dict().items()})
     stored_as = {name: torch.float16 if t.is_floating_point() else t.dtype for name, t in trained.state_dict().items()}
-    outcome = operate(trained, digits_parts, quick, stored_as=stored_as)
+    outcome = operate(trained, digits_parts, short, stored_as=stored_as)
     assert outcome.weights["fc.weight"].dtype == torch.float16
     assert torch.equal(trained.fc.weight, outcome.weights["fc.weight"].float())
 
@@ -98,7 +104,7 @@ def test_run_folder(outcome, tmp_path, digits_parts):
     }
     assert json.loads((tmp_path / "config.json").read_text()) == outcome.config.as_dict() | {"inputs": {}}
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
-    assert [json.loads(line)["iteration"] for line in lines] == [1, 2, 3]
+    assert [json.loads(line)["iteration"] for line in lines] == list(range(1, len(outcome.iterations) + 1))
     predictions = load_file(tmp_path / "predictions.safetensors")
     assert torch.equal(predictions["heldout.index"], digits_parts.heldout.index)
     assert torch.equal(predictions["heldout.label"], digits_parts.heldout.labels)
@@ -133,7 +139,8 @@ def check_contract(result, classes):
             assert metrics["sigma"] == pytest.approx(np.std(metrics["per_class"]))
     for record in result["iterations"]:
         assert set(record) >= ITERATION
-        assert set(record["seconds"]) == {"lanczos", "sensitivity", "plan", "measure"}
+        planned = {"directions", "plan", "measure"}
+        assert set(record["seconds"]) == (planned if record["gain"] else {"lanczos", "sensitivity", "plan", "measure"})
     assert result["verdict"]["outcome"] in ("better", "no detectable change", "worse")
     assert result["verdict"]["sentence"]
     for name in ("sigma", "accuracy", "balanced_accuracy"):
@@ -142,25 +149,39 @@ def check_contract(result, classes):
         assert test["interval"][0] <= test["interval"][1]
     assert all(set(row) >= {"class", "gained", "lost", "p", "p_holm"} for row in result["tests"]["per_class"])
     assert len(result["tests"]["per_class"]) == classes
-    assert set(result["split"]) == {"seed", "sensitivity", "heldout", "hessian"}
+    assert set(result["split"]) == {"seed", "sensitivity", "heldout", "hessian", "gradients"}
     assert {"effective_rank", "singular_values"} <= set(result["diagnosis"])
     assert set(result["environment"]) == {"torch", "device", "threads"}
 
 
-def test_a_late_failure_gives_the_start_back(trained, digits_parts, quick, monkeypatch):
+def test_a_late_failure_gives_the_start_back(trained, digits_parts, short, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hessian_surgery.surgery.operate.find", interrupted)
     before = {name: t.clone() for name, t in trained.state_dict().items()}
     with pytest.raises(KeyboardInterrupt):
-        operate(trained, digits_parts, quick)
+        operate(trained, digits_parts, short)
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
 
 
-def test_half_precision_modules_are_refused(trained, digits_parts, quick):
+def test_half_precision_modules_are_refused(trained, digits_parts, short):
     with pytest.raises(hs.InputError, match=r"held in half precision.*call model.float\(\) first"):
-        operate(trained.bfloat16(), digits_parts, quick)
+        operate(trained.bfloat16(), digits_parts, short)
+
+
+def test_training_images_of_a_planned_operation_are_read_once(trained, digits_parts):
+    reads, pool = [], digits_parts.hessian
+
+    def noisy(positions):
+        reads.append(len(positions))
+        return pool.fetch(positions) + 0.1 * torch.randn(len(positions), 1, 8, 8)
+
+    parts = replace(digits_parts, hessian=replace(pool, fetch=noisy))
+    outcome = operate(trained, parts, hs.SurgeryConfig(budget=0.01, max_drop=0.03, iterations=2))
+    assert len(outcome.iterations) == 2
+    assert reads == [len(pool)]
+    assert outcome.split["gradients"] == len(pool)
 
 
 def test_the_hessian_batch_is_read_once(trained, digits_parts, quick):
@@ -185,19 +206,19 @@ def test_rounding_that_eats_the_gain_is_said():
     )
 
 
-def test_a_model_with_more_outputs_than_classes(digits_parts, quick):
-    outcome = operate(SmallNet(12), digits_parts, replace(quick, iterations=1))
+def test_a_model_with_more_outputs_than_classes(digits_parts, short):
+    outcome = operate(SmallNet(12), digits_parts, replace(short, iterations=1))
     assert "12 outputs, the data 10 classes" in outcome.findings.warnings[0]
 
 
-def test_a_missing_class_is_named(trained, digits_parts, quick):
+def test_a_missing_class_is_named(trained, digits_parts, short):
     parts = digits_parts
     few = replace(parts, heldout=parts.heldout.subset((parts.heldout.labels != 4).nonzero().squeeze(1)))
     with pytest.raises(hs.InputError, match="heldout_data: no image of class '4'"):
-        operate(trained, few, quick)
+        operate(trained, few, short)
     renamed = replace(parts, heldout=replace(parts.heldout, classes=tuple("abcdefghij")))
     with pytest.raises(hs.InputError, match="its classes are not those"):
-        operate(trained, renamed, quick)
+        operate(trained, renamed, short)
 
 
 def test_warnings_name_what_limits_the_claim(trained, digits_parts, quick):

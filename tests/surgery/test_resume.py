@@ -20,12 +20,14 @@ from hessian_surgery.surgery.prepare import prepare
 from hessian_surgery.surgery.resume import fingerprint
 
 ITERATIONS = 6
+LOOP = ("--preset", "loop", "--hessian-samples", "64")
+# Steps that gain little, so that there are several.
+PLANNED = ("--budget", "0.01", "--max-drop", "0.02")
 
 
 def command(checkpoint, out, *more):
     arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--out", out]
-    arguments += ["--iterations", str(ITERATIONS), "--hessian-samples", "64", *more]
-    return [sys.executable, "-m", "hessian_surgery", *arguments]
+    return [sys.executable, "-m", "hessian_surgery", *arguments, "--iterations", str(ITERATIONS), *more]
 
 
 def without_times(folder):
@@ -42,19 +44,22 @@ def wait_for_lines(process, folder, lines):
         time.sleep(0.005)
 
 
-def check_kills(tmp_path, checkpoint, kills, how):
-    subprocess.run(command(checkpoint, "whole"), cwd=tmp_path, check=True, capture_output=True)
+def check_kills(tmp_path, checkpoint, kills, how, options=LOOP):
+    subprocess.run(command(checkpoint, "whole", *options), cwd=tmp_path, check=True, capture_output=True)
+    rounds = len(without_times(tmp_path / "whole"))
+    assert rounds > 1
     whole = load_file(tmp_path / "whole/model.safetensors")
     chance, interrupted = random.Random(0), 0
     for i in range(kills):
         folder = tmp_path / f"run{i}"
-        process = subprocess.Popen(command(checkpoint, f"run{i}"), cwd=tmp_path, stderr=subprocess.DEVNULL)
-        wait_for_lines(process, folder, chance.randrange(ITERATIONS))
+        start = command(checkpoint, f"run{i}", *options)
+        process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        wait_for_lines(process, folder, chance.randrange(rounds))
         time.sleep(chance.uniform(0, 0.25))
         process.send_signal(how)
         interrupted += process.wait() != 0
         if not (folder / "result.json").exists():
-            subprocess.run(command(checkpoint, f"run{i}", "--resume"), cwd=tmp_path, check=True, capture_output=True)
+            subprocess.run([*start, "--resume"], cwd=tmp_path, check=True, capture_output=True)
         found = load_file(folder / "model.safetensors")
         assert all(torch.equal(found[name], tensor) for name, tensor in whole.items())
         assert without_times(folder) == without_times(tmp_path / "whole")
@@ -65,10 +70,15 @@ def test_killed_and_resumed(tmp_path, checkpoint):
     check_kills(tmp_path, checkpoint, 2, signal.SIGKILL)
 
 
+def test_a_planned_operation_killed_and_resumed(tmp_path, checkpoint):
+    check_kills(tmp_path, checkpoint, 1, signal.SIGKILL, PLANNED)
+
+
 @pytest.mark.full
+@pytest.mark.parametrize("options", [LOOP, PLANNED], ids=["loop", "planned"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_ten_random_moments(tmp_path, checkpoint, how):
-    check_kills(tmp_path, checkpoint, 10 if how == signal.SIGKILL else 4, how)
+def test_ten_random_moments(tmp_path, checkpoint, how, options):
+    check_kills(tmp_path, checkpoint, 10 if how == signal.SIGKILL else 4, how, options)
 
 
 class Stop(Observer):
@@ -101,6 +111,35 @@ def test_stopped_between_history_and_state(_trained, digits_parts, quick, tmp_pa
     assert without_times(tmp_path) == [
         {key: value for key, value in record.as_dict().items() if key != "seconds"} for record in whole.iterations
     ]
+
+
+@pytest.mark.parametrize("stop", [1, 2])
+def test_a_planned_operation_stopped_between_history_and_state(_trained, digits_parts, tmp_path, stop):
+    config = hs.SurgeryConfig(budget=0.01, max_drop=0.02)
+
+    def afresh(folder, **options):
+        model = SmallNet(10)
+        model.load_state_dict(_trained)
+        return operate(model, digits_parts, config, folder=folder, **options)
+
+    whole = afresh(None)
+    assert whole.iterations[0].accepted
+    with pytest.raises(KeyboardInterrupt):
+        afresh(tmp_path, observer=Stop(stop))
+    resumed = afresh(tmp_path, resume=True)
+    assert all(torch.equal(resumed.weights[name], t) for name, t in whole.weights.items())
+    assert without_times(tmp_path) == [
+        {key: value for key, value in record.as_dict().items() if key != "seconds"} for record in whole.iterations
+    ]
+
+
+def test_targets_and_protected_classes_are_part_of_what_a_run_is(trained, digits_parts, tmp_path):
+    def identity(**choices):
+        config = hs.SurgeryConfig(**choices)
+        return fingerprint(prepare(trained, digits_parts.hessian, digits_parts.sensitivity, config, False, True)[0])
+
+    several = [{}, {"targets": {"2": 0.5}}, {"targets": {"2": 0.6}}, {"protect": ("2",)}, {"budget": 0.01}]
+    assert len({identity(**choices) for choices in several}) == 5
 
 
 def test_another_run_is_not_resumed(trained, digits_parts, quick, tmp_path):
@@ -140,7 +179,7 @@ def test_the_fingerprint_knows_images_buffers_and_frozen_weights(trained, digits
 
 def test_two_runs_on_one_folder(tmp_path, checkpoint):
     """The second is refused while the first one runs, and the first one does not notice."""
-    first = subprocess.Popen(command(checkpoint, "run"), cwd=tmp_path, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(command(checkpoint, "run", *LOOP), cwd=tmp_path, stderr=subprocess.DEVNULL)
     while not (tmp_path / "run/.lock").exists():
         time.sleep(0.02)
         assert first.poll() is None

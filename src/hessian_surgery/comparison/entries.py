@@ -8,7 +8,13 @@ from hessian_surgery.rivals.posthoc import FROM_LOGITS, POSTHOC, Posthoc, along
 
 LOOP = "loop"
 # Which family of directions a method moves weights along.
-FAMILIES = {"surgery": "spikes", "class-gradients": "class-gradients", "random": "random"}
+FAMILIES = {
+    "surgery": "spikes",
+    "class-gradients": "class-gradients",
+    "random": "random",
+    "planned": "class-gradients",
+    "planned-spikes": "spikes",
+}
 DEFAULT = (*POSTHOC, LOOP)
 # Shorter names for chains.
 ALIASES = {"bias": "class-bias"}

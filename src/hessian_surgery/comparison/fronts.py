@@ -39,6 +39,7 @@ class Row:
         seconds: preparing once and fitting on one split.
         paired: difference of σ to other entries' fronts at this row's accuracy, with 95 % intervals.
         reasons: why it failed, by split.
+        sigma_change: σ less that of the model as it is, with its 95 % interval; None where there are no figures.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Row:
     seconds: float
     paired: dict[str, Difference]
     reasons: dict[int, str]
+    sigma_change: Difference | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `compare --json` prints; a row that has no figures gives null and the reason."""
@@ -67,6 +69,7 @@ class Row:
             "seconds": self.seconds,
             **{f"paired_vs_{name.replace('-', '_')}": None for name in REFERENCES},
             **paired,
+            "sigma_change": vars(self.sigma_change) if self.sigma_change else None,
             "reason": next(iter(self.reasons.values()), None),
             "failed_splits": sorted(self.reasons),
         }
@@ -122,6 +125,18 @@ class Fronts:
     predicted: dict[str, Tensor]
     edits: dict[str, tuple[Edit, ...]]
     subject: Subject
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its figures as plain values: fractions, not percent."""
+        return {
+            "classes": list(self.classes),
+            "images": self.images,
+            "splits": self.splits,
+            "headline": self.headline,
+            "base": self.base,
+            "methods": [row.as_dict() for row in self.rows],
+            "bias_shares": self.bias_shares,
+        }
 
     def row(self, name: str, budget: float | None = None) -> Row:
         """The row of an entry at a budget."""
@@ -262,6 +277,7 @@ def _row(outcome: Outcome, found: Tally, nothing: Tally, paired: dict[str, Diffe
         seconds=outcome.seconds,
         paired=paired,
         reasons=outcome.reasons,
+        sigma_change=difference(_mean_gap(found.sigma, nothing.sigma)),
     )
 
 

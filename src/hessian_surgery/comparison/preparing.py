@@ -12,8 +12,8 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions import (
     Directions,
     Probe,
+    bias_directions,
     class_gradients,
-    logits_after,
     random_directions,
     spike_directions,
 )
@@ -24,6 +24,7 @@ from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.loop import Observer, Problem, curvature, find_spikes
 from hessian_surgery.surgery.prepare import plan_memory, prepare
+from hessian_surgery.tangents import logits_after
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def examine(patient: Patient, methods: Iterable[str], observer: Observer) -> Sub
             "random": len(images.classes),
         },
     )
+    probe = Probe(classifier, problem.space, images, subject.logits)
+    subject = replace(subject, bias=bias_directions(probe, head))
     directions, prepared, missing = dict[str, Directions](), dict[str, float](), dict[str, str]()
     for family in dict.fromkeys(FAMILIES[base] for base in map(_base, methods) if base in FAMILIES):
         started = time.perf_counter()

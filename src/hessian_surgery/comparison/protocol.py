@@ -1,6 +1,7 @@
 """Protocol: which methods are compared, on how many splits, at which prices; the splits themselves."""
 
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -9,6 +10,8 @@ from hessian_surgery.comparison.entries import DEFAULT, Entry, parse_entry
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
+
+Part: TypeAlias = Literal["all", "development", "final"]
 
 BUDGETS = (0.0, 0.002, 0.005, 0.01)
 # The budget that the advice is about, and that a chain which ends in a training operates with.
@@ -33,6 +36,9 @@ class Protocol:
         budgets: accuracy that may be given up on the sensitivity half, as fractions.
         epochs: of each training.
         seed: of the first split; the others follow.
+        part: "all" halves all images anew for each split. "development" does so inside one half, fixed by the seed,
+            where choices are made; "final" judges on the other half, with methods fitted to 80 % of the first, drawn
+            anew for each split.
     """
 
     methods: tuple[str, ...] = DEFAULT
@@ -40,6 +46,7 @@ class Protocol:
     budgets: tuple[float, ...] = BUDGETS
     epochs: int = 15
     seed: int = 0
+    part: Part = "all"
 
     def __post_init__(self) -> None:
         for name in ("splits", "epochs"):
@@ -49,6 +56,8 @@ class Protocol:
             raise InputError(f"budgets: got {self.budgets}; give shares of accuracy from 0 to below 1")
         if len(set(self.budgets)) < len(self.budgets):
             raise InputError(f"budgets: got {self.budgets}; give each once")
+        if self.part not in get_args(Part):
+            raise InputError(f"part: got {self.part!r}; give one of {', '.join(get_args(Part))}")
         if self.seed < 0:
             raise InputError(f"seed: got {self.seed}; it must be 0 or more")
         _ = self.entries
@@ -67,5 +76,11 @@ class Protocol:
     def halves(self, images: LabelledSet) -> list[Half]:
         """The splits, the same for every method."""
         numbered = replace(images, index=torch.arange(len(images)))
+        development, final = stratified_split(numbered, (0.5, 0.5), self.seed)
+        if self.part == "final":
+            drawn = [stratified_split(development, (0.8,), self.seed + i)[0] for i in range(self.splits)]
+            return [Half(part.index, final.index) for part in drawn]
+        if self.part == "development":
+            numbered = development
         parts = [stratified_split(numbered, (0.5, 0.5), self.seed + i) for i in range(self.splits)]
         return [Half(*(part.index for part in pair)) for pair in parts]

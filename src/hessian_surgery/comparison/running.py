@@ -124,7 +124,8 @@ def run_loop_entry(entry: Entry, trial: Trial, patient: Patient) -> list[Outcome
     """The paper's loop (`operate`) on each split's sensitivity half; one point, whose price is its own."""
 
     def answers(half: Half) -> Tensor:
-        problem, _ = prepare(patient.classifier, patient.training, patient.images.subset(half.chosen), patient.config)
+        config = patient.config.as_loop()
+        problem, _ = prepare(patient.classifier, patient.training, patient.images.subset(half.chosen), config)
         before = problem.space.snapshot()
         try:
             run_loop(problem, Observer())

@@ -112,23 +112,18 @@ def choose_protocol(given: dict[str, Any], methods: tuple[str, ...]) -> Protocol
     if points is not None and not all(0 <= point < 100 for point in points):
         raise InputError(f"budgets: got {given['budgets']}; give percentage points of accuracy from 0 to below 100")
     budgets = BUDGETS if points is None else tuple(point / 100 for point in points)
-    return Protocol(methods, given["splits"], budgets, given["epochs"], given["seed"])
+    return Protocol(methods, given["splits"], budgets, given["epochs"], given["seed"], given["part"])
 
 
 def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], seconds: float) -> dict[str, Any]:
     """What `compare --json` prints: fractions, not percent."""
     return {
         "schema_version": 1,
-        "classes": list(fronts.classes),
-        "images": fronts.images,
-        "splits": fronts.splits,
+        **fronts.as_dict(),
         "seed": protocol.seed,
+        "part": protocol.part,
         "budgets": list(protocol.budgets),
-        "headline": fronts.headline,
-        "base": fronts.base,
-        "methods": [row.as_dict() for row in fronts.rows],
         "advice": vars(advise(fronts)),
-        "bias_shares": fronts.bias_shares,
         "inputs": given,
         "seconds": seconds,
         "environment": environment(fronts.subject.logits.device),

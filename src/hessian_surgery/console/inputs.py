@@ -19,6 +19,19 @@ from hessian_surgery.models.checkpoint import Checkpoint, load_weights, read_che
 from hessian_surgery.models.small import SmallNet, train_smallnet
 from hessian_surgery.surgery.config import SurgeryConfig
 
+# Options of `operate` that only one way of operating has a use for.
+PLANNED_ONLY = ("protect", "budget", "directions")
+LOOP_ONLY = ("phases", "amplitude", "control", "bound", "exponent", "sensitivity")
+SPIKES_ONLY = (
+    "spikes",
+    "lanczos_steps",
+    "hessian_samples",
+    "micro_batch",
+    "basis",
+    "precision",
+    "basis_memory",
+    "loss",
+)
 # The file that tells a demo's folder from others: only such a one may be replaced.
 DEMO_MARK = "demo.txt"
 
@@ -96,9 +109,31 @@ def choose_config(given: dict[str, Any]) -> SurgeryConfig:
     """The preset's configuration with those of a command's options that were given."""
     names = [field.name for field in fields(SurgeryConfig)]
     chosen = {name: given[name] for name in names if given.get(name) is not None}
+    if "=" in chosen.get("target", ""):
+        chosen["targets"] = _targets(chosen.pop("target"))
+    if "protect" in chosen:
+        chosen["protect"] = tuple(name.strip() for name in chosen["protect"].split(","))
     if "exponent" in chosen and chosen["exponent"] != "auto":
         chosen["exponent"] = _number("exponent", chosen["exponent"])
     return replace(_preset(given["preset"], chosen.get("control")), **chosen)
+
+
+def refuse_unused(given: dict[str, Any], config: SurgeryConfig) -> None:
+    """Raise an InputError for an option of `operate` that the chosen algorithm has no use for."""
+    unused: tuple[str, ...]
+    if config.algorithm == "loop":
+        unused, hint = PLANNED_ONLY, "the loop has no use for it; leave out --preset"
+    else:
+        unused, hint = LOOP_ONLY, "it is of the loop; give --preset loop"
+    _refuse(given, unused, hint)
+    if not config.uses_spikes:
+        _refuse(given, SPIKES_ONLY, "it is of spikes; give --directions spikes, or --preset loop")
+
+
+def _refuse(given: dict[str, Any], names: tuple[str, ...], hint: str) -> None:
+    for name in names:
+        if given.get(name) is not None:
+            raise InputError(f"{name}: got {given[name]!r}, but {hint}")
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -169,10 +204,21 @@ def _preset(text: str, control: str | None) -> SurgeryConfig:
     name, _, variant = text.partition(":")
     if text == "default":
         return SurgeryConfig()
+    if text == "loop":
+        return SurgeryConfig.loop()
     if name != "paper":
-        raise InputError(f"preset: got {text!r}; give default, paper, paper:cifar100, paper:isic, paper:isic/focal, …")
+        raise InputError(f"preset: got {text!r}; give default, loop, paper, paper:cifar100, paper:isic/focal, …")
     dataset, _, start = variant.partition("/")
     return SurgeryConfig.paper(dataset or "cifar10", start or "ce", control or "adam")  # type: ignore[arg-type]
+
+
+def _targets(text: str) -> dict[str, float]:
+    """Accuracies by class name, from `cat=0.8,dog=0.75`; a name may hold an equals sign."""
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    names = [name.strip() for name, _, _ in pairs]
+    if not all(names) or not all(value.strip() for _, _, value in pairs) or len(set(names)) < len(names):
+        raise InputError(f"target: got {text!r}; give sigma, worst, or accuracies such as cat=0.8,dog=0.75, each once")
+    return {name: _number("target", value) for name, (_, _, value) in zip(names, pairs, strict=True)}
 
 
 def _preprocessing(checkpoint: Checkpoint | None, options: InputOptions) -> Preprocessing:

@@ -17,7 +17,11 @@ SensitivityData = Annotated[
 ]
 HeldoutData = Annotated[str | None, typer.Option(help="Images to report on, instead of half of --data's test part.")]
 Preset = Annotated[
-    str, typer.Option(help="default, paper, paper:cifar100, paper:isic, paper:isic/focal, paper:isic/class-balanced.")
+    str,
+    typer.Option(
+        help="default, loop (Algorithm 2 with our settings), paper, paper:cifar100, paper:isic, paper:isic/focal, "
+        "paper:isic/class-balanced."
+    ),
 ]
 Out = Annotated[Path, typer.Option(help="Run folder to write; it must not hold another run.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out, if there is one.")]
@@ -28,7 +32,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would cost,
 ImageSize = Annotated[int | None, typer.Option(help="Resize images to this side in pixels.", min=1)]
 Mean = Annotated[str | None, typer.Option(help="Channel means, such as 0.49,0.48,0.45; else the checkpoint's.")]
 Std = Annotated[str | None, typer.Option(help="Channel standard deviations; else the checkpoint's.")]
-Iterations = Annotated[int | None, typer.Option(help="T, rounds of the loop, in each phase.")]
+Iterations = Annotated[int | None, typer.Option(help="Rounds at most; T of the loop, in each phase.")]
 Phases = Annotated[int | None, typer.Option(help="Sequential deflated surgery: each phase takes the next K spikes.")]
 Basis = Annotated[str | None, typer.Option(help="Where the Lanczos basis is: auto, device, host or disk (TMPDIR).")]
 Precision = Annotated[str | None, typer.Option(help="How it is kept: auto, full or bfloat16.")]
@@ -47,4 +51,16 @@ Amplitude = Annotated[float | None, typer.Option(help="First step's length; by d
 Control = Annotated[str | None, typer.Option(help="Amplitude control: adam or gamma.")]
 Bound = Annotated[str | None, typer.Option(help="ball, or box (per spike, for eigenvalues far apart).")]
 Exponent = Annotated[str | None, typer.Option(help="p of the class-error weights, or auto for the p-rule.")]
-Target = Annotated[str | None, typer.Option(help="sigma, or worst (the worst class).")]
+Sensitivity = Annotated[str | None, typer.Option(help="How S is found: gradients, or differences (2K passes).")]
+Target = Annotated[
+    str | None, typer.Option(help="sigma, worst (the worst class), or accuracies to reach: cat=0.8,dog=0.75.")
+]
+Protect = Annotated[str | None, typer.Option(help="Classes to protect: ship,truck; by default those above the mean.")]
+MaxDrop = Annotated[
+    float | None,
+    typer.Option("--max-drop", help="What a protected class may lose, as a fraction; half of σ by default."),
+]
+Budget = Annotated[float | None, typer.Option(help="Accuracy that may be given up, as a fraction; 0.002 by default.")]
+Directions = Annotated[
+    str | None, typer.Option(help="What to move along, beside biases: class-gradients, spikes or both.")
+]

@@ -10,7 +10,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from hessian_surgery.surgery.loop import IterationRecord, Observer
 
 # Where each stage of an iteration lies on the bar: start, and share of the iteration.
-STAGES = {"lanczos": (0.0, 0.3), "sensitivity": (0.3, 0.65), "measure": (0.95, 0.05)}
+STAGES = {
+    "lanczos": (0.0, 0.3),
+    "sensitivity": (0.3, 0.65),
+    "directions": (0.3, 0.5),
+    "plan": (0.8, 0.15),
+    "measure": (0.95, 0.05),
+}
 
 
 class BarObserver(Observer):
@@ -92,7 +98,7 @@ class TerminalObserver(BarObserver):
         self._console.print(
             f"{record.iteration:>3}/{self._total} {mark} σ {100 * record.sigma:5.2f} pp  "
             f"worst {100 * record.worst:4.1f} %  accuracy {100 * record.accuracy:4.1f} %  "
-            f"α {record.alpha_max:.2g}  {sum(record.seconds.values()):.1f} s",
+            f"step {record.alpha_max:.2g}  {sum(record.seconds.values()):.1f} s",
             highlight=False,
             soft_wrap=True,
         )

@@ -56,12 +56,14 @@ def _summary(findings: Findings) -> Table:
 
 
 def describe_choices(choices: dict[str, Any]) -> str:
-    """One line on what was settled: K, p and which classes were protected."""
+    """One line on what was settled: directions, budget or p, and which classes were protected."""
     protected = ", ".join(choices["protected"]) or "none"
-    return (
-        f"{choices['spikes']} spikes, p = {choices['exponent']:g}, protected classes "
-        f"(above {100 * choices['strong_above']:.1f} %): {escape(protected)}"
-    )
+    if "spikes" in choices:
+        how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
+    else:
+        how = f"along {choices['directions']}, giving up at most {100 * choices['budget']:.2g} pp of accuracy"
+    most = f"at most {100 * choices['max_drop']:.1f} pp lost"
+    return f"{how}; protected ({most}): {escape(protected)}"
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
@@ -99,12 +101,14 @@ def print_cost(console: Console, cost: Cost) -> None:
     """What `--dry-run` says."""
     rows = {
         "weights that may move": f"{cost.weights:,}",
-        "spikes": f"{cost.spikes}",
+        "directions": f"{cost.directions}",
         "Hessian products": f"{cost.products:,}",
+        "gradients of training images": f"{cost.gradients:,}",
         "passes over the sensitivity images": f"{cost.passes:,} ({cost.images:,} images)",
-        "memory: Lanczos basis": f"{sized(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
+        "of these with a gradient": f"{cost.backward:,}",
+        "memory: directions": f"{sized(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
         "memory: copies of the weights": sized(cost.snapshot_bytes),
-        "memory: graph of the Hessian batch": sized(cost.graph_bytes),
+        "memory: graph of a batch": sized(cost.graph_bytes),
         "memory: sensitivity images": sized(cost.data_bytes),
         "memory in all, beside the model": sized(cost.total_bytes),
     }

@@ -166,10 +166,11 @@ def inner(first: Tensor, second: Tensor) -> float:
 def project(rows: Tensor, vector: Tensor, after: Callable[[int], None] = _nothing) -> Tensor:
     """Inner products of rows (k, p), kept anywhere in any precision, with a vector (p,) → (k,) in float64.
 
-    On a CPU they are summed in float64 over pieces: there a float32 sum over 23 million weights is off by 0.3 %.
-    `after` is called with the bytes of each piece of the rows that has been read.
+    Or with the columns of (p, g) → (k, g), for which the rows are read once. On a CPU they are summed in float64 over
+    pieces: there a float32 sum over 23 million weights is off by 0.3 %. `after` is called with the bytes of each piece
+    of the rows that has been read.
     """
-    result = torch.zeros(len(rows), dtype=torch.float64, device=vector.device)
+    result = torch.zeros(len(rows), *vector.shape[1:], dtype=torch.float64, device=vector.device)
     for some, columns, piece in _pieces(rows, vector.dtype, vector.device, whole=vector.device.type != "cpu"):
         result[some] += piece @ vector[columns]
         after(piece.nbytes)

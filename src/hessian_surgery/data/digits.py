@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
-from hessian_surgery.data.splits import stratified_split
+from hessian_surgery.data.splits import long_tailed, stratified_split
 from hessian_surgery.seeding import generator
 
 
@@ -36,15 +36,4 @@ def digits(seed: int = 0, *, train_share: float = 0.4, tail: float = 0.05, noise
     images += noise * torch.randn(images.shape, generator=generator(seed, "digits-noise"))
     everything = as_labelled((images, torch.tensor(raw.target)), classes=[str(i) for i in range(10)])
     train, test = stratified_split(everything, (train_share, 1 - train_share), seed)
-    return DigitsTask(_long_tailed(train, tail, seed), test)
-
-
-def _long_tailed(data: LabelledSet, tail: float, seed: int) -> LabelledSet:
-    draw = generator(seed, "digits-tail")
-    order = torch.randperm(len(data.classes), generator=draw)
-    kept = []
-    for rank, label in enumerate(order):
-        members = (data.labels == label).nonzero().squeeze(1)
-        share = tail ** (rank / (len(order) - 1))
-        kept.append(members[torch.randperm(len(members), generator=draw)][: max(1, round(share * len(members)))])
-    return data.subset(torch.cat(kept).sort().values)
+    return DigitsTask(long_tailed(train, tail, seed), test)

@@ -45,6 +45,18 @@ def cap_per_class(data: LabelledSet, cap: int, seed: int = 0) -> LabelledSet:
     return data.subset(torch.cat([members[:cap] for members in shuffled]).sort().values)
 
 
+def long_tailed(data: LabelledSet, tail: float, seed: int = 0) -> LabelledSet:
+    """The class of rank r, in a seeded order, keeps a share `tail`^(r/(C−1)) of its samples, and one at least."""
+    draw = generator(seed, "digits-tail")
+    order = torch.randperm(len(data.classes), generator=draw)
+    kept = []
+    for rank, label in enumerate(order):
+        members = (data.labels == label).nonzero().squeeze(1)
+        share = tail ** (rank / max(1, len(order) - 1))
+        kept.append(members[torch.randperm(len(members), generator=draw)][: max(1, round(share * len(members)))])
+    return data.subset(torch.cat(kept).sort().values)
+
+
 def hessian_batch(
     data: LabelledSet, samples: int, sampling: Sampling = "natural", seed: int = 0, iteration: int = 0
 ) -> LabelledSet:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.losses import cross_entropy
+from hessian_surgery.losses import Loss, cross_entropy
 from hessian_surgery.seeding import generator
 
 
@@ -37,13 +37,15 @@ def smallnet(num_classes: int) -> SmallNet:
     return SmallNet(num_classes)
 
 
-def train_smallnet(data: LabelledSet, seed: int = 0, epochs: int = 12, batch_size: int = 32) -> SmallNet:
-    """Train the small net with cross-entropy and Adam (1e-2, decayed along a half cosine)."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = SmallNet(len(data.classes))
+def train_smallnet(
+    data: LabelledSet, seed: int = 0, epochs: int = 12, batch_size: int = 32, loss: Loss = cross_entropy
+) -> SmallNet:
+    """Train the small net, for as many channels as the images have, with Adam (1e-2, decayed along a half cosine)."""
     inputs = data.inputs()
     assert isinstance(inputs, Tensor)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = SmallNet(len(data.classes), channels=inputs.shape[1])
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     draw = generator(seed, "train")
@@ -52,7 +54,7 @@ def train_smallnet(data: LabelledSet, seed: int = 0, epochs: int = 12, batch_siz
         for chosen in torch.randperm(len(data), generator=draw).split(batch_size):
             if len(chosen) > 1:
                 optimizer.zero_grad()
-                cross_entropy(net(inputs[chosen]), data.labels[chosen]).backward()
+                loss(net(inputs[chosen]), data.labels[chosen]).backward()
                 optimizer.step()
         schedule.step()
     return net.eval()

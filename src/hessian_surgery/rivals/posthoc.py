@@ -11,12 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessian_surgery.directions import Directions, join
 from hessian_surgery.errors import InputError
 from hessian_surgery.objective import Rates, logit_unit, rates, unbeaten
 from hessian_surgery.rivals.edits import Edit, LogitMap, Start, WeightStep
-from hessian_surgery.rivals.fitting import candidates, fit_path
 from hessian_surgery.rivals.last_layer import refit
 from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.surgery.crossfit import Surrogate, cross_fit
+from hessian_surgery.surgery.fitting import candidates, fit_path
+from hessian_surgery.surgery.goal import make_goal
 
 TAUS = tuple(np.arange(0, 2.01, 0.25))
 FINE_TAUS = tuple(np.round(np.arange(0, 2.01, 0.05), 2))
@@ -105,19 +108,34 @@ def along(family: str, count: int | None = None) -> "Posthoc":
 
     def method(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
         directions = subject.family(family)
-        changes = (directions.changes[: count or subject.counts.get(family), chosen]) * start.scale
-        logits, labels = start.logits[chosen], subject.labels[chosen]
-
-        def at(c: Tensor) -> Tensor:
-            return logits + torch.einsum("k,knc->nc", c, changes)
-
-        steps = candidates(fit_path(at, len(changes), labels, len(subject.classes)))
-        seen = [_rates(subject, at(torch.from_numpy(c).to(changes)), chosen) for c in steps]
-        worth = [np.pad(steps[i], (0, len(directions) - len(changes))) for i in promising(seen, subject.deepest)]
+        linear = _surrogate(directions, subject, start, chosen, count or subject.counts.get(family))
+        size, unused = len(linear.changes), len(directions) - len(linear.changes)
+        steps = candidates(fit_path(linear.at, size, linear.labels, linear.classes))
+        seen = [_rates(subject, linear.at(torch.from_numpy(c).to(linear.changes)), chosen) for c in steps]
+        worth = [np.pad(steps[i], (0, unused)) for i in promising(seen, subject.deepest)]
         edits = [WeightStep(directions, c) for c in worth]
         ends = [start.after(edit, subject) for edit in edits]
         seen = [_rates(subject, end.logits[chosen], chosen) for end in ends]
         return [Candidate(*found) for found in zip(edits, seen, ends, strict=True)]
+
+    return method
+
+
+def planned(family: str) -> "Posthoc":
+    """What `operate` proposes in its first round: a step along the head's biases and a family, chosen by cross-fitting.
+
+    The rates of its candidates are those foreseen on images not fitted to, so that a budget holds elsewhere too.
+    """
+
+    def method(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
+        families = [subject.family(family)]
+        directions = join(families if subject.bias is None else [subject.bias, *families])
+        surrogate = _surrogate(directions, subject, start, chosen)
+        present = surrogate.rates()
+        strong = present.per_class > present.per_class.mean()
+        goal = make_goal(present, subject.classes, budget=1.0, protected=strong, max_drop=present.sigma / 2)
+        steps = [step for step in cross_fit(surrogate, goal) if goal.allows(step.rates)]
+        return [Candidate(WeightStep(directions, step.coefficients), step.rates) for step in steps]
 
     return method
 
@@ -153,6 +171,8 @@ POSTHOC: dict[str, Posthoc] = {
     "random": along("random"),
     "class-gradients": along("class-gradients"),
     "surgery": along("spikes"),
+    "planned": planned("class-gradients"),
+    "planned-spikes": planned("spikes"),
 }
 # What can be had from logits alone.
 FROM_LOGITS = ("nothing", "temperature", "logit-adjustment", "class-bias", "vector-scaling")
@@ -168,6 +188,16 @@ def _map(subject: Subject, scale: Tensor | None = None, shift: Tensor | None = N
 def _seen(subject: Subject, start: Start, chosen: Tensor, maps: Sequence[LogitMap]) -> list[Candidate]:
     logits = start.logits[chosen]
     return [Candidate(edit, _rates(subject, edit(logits), chosen)) for edit in maps]
+
+
+def _surrogate(
+    directions: Directions, subject: Subject, start: Start, chosen: Tensor, count: int | None = None
+) -> Surrogate:
+    """The chosen images' logits as a linear function of the first coefficients, where the changes are kept."""
+    device = directions.changes.device
+    changes = directions.changes[:count, chosen.to(device)] * start.scale.to(device)
+    labels = subject.labels[chosen].to(device)
+    return Surrogate(start.logits[chosen].to(device), changes, labels, len(subject.classes))
 
 
 def _rates(subject: Subject, logits: Tensor, chosen: Tensor) -> Rates:

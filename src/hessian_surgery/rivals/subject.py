@@ -33,6 +33,7 @@ class Subject:
         head: the linear layer that the logits come from, where there is one.
         features: its inputs (N, d).
         directions: families of directions, by name.
+        bias: the head's biases as directions, where it has some.
         measured: the logits (N, C) after a step (p,) in weight space, by a forward pass.
         counts: how many directions of each family a method takes that does not say.
         prepared: seconds that each family took to prepare, by name.
@@ -47,6 +48,7 @@ class Subject:
     head: Head | None = None
     features: Tensor | None = None
     directions: Mapping[str, Directions] = field(default_factory=dict)
+    bias: Directions | None = None
     measured: Measured = _no_weights
     counts: Mapping[str, int] = field(default_factory=dict)
     prepared: Mapping[str, float] = field(default_factory=dict)

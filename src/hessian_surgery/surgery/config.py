@@ -1,6 +1,7 @@
 """SurgeryConfig: every choice that an operation makes, with the paper's settings as presets."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from hessian_surgery.curvature.lanczos import TOLERANCE
@@ -12,10 +13,16 @@ from hessian_surgery.losses import LossName
 from hessian_surgery.surgery.amplitude import Control
 from hessian_surgery.surgery.planning import Bound, Target
 
+Algorithm: TypeAlias = Literal["planned", "loop"]
+Family: TypeAlias = Literal["class-gradients", "spikes", "both"]
 Reference: TypeAlias = Literal["start", "previous"]
 Returned: TypeAlias = Literal["best", "last"]
+Sensing: TypeAlias = Literal["gradients", "differences"]
 PaperDataset: TypeAlias = Literal["cifar10", "cifar100", "isic"]
 PaperStart: TypeAlias = Literal["ce", "focal", "class-balanced"]
+
+# Rounds of Algorithm 2 where nothing else is said.
+LOOP_ITERATIONS = 15
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,12 @@ class SurgeryConfig:
     """How to operate. The defaults are ours; `SurgeryConfig.paper(...)` gives the paper's.
 
     Attributes:
-        iterations: T, rounds of spikes, sensitivity, plan, step and check, in each phase.
+        algorithm: "planned", few verified steps that a surrogate of the logits proposes; or "loop", Algorithm 2.
+        directions: what a planned operation moves along, beside the head's biases: class gradients, or spikes.
+        budget: accuracy that a planned operation may give up, as a fraction, against the starting model.
+        targets: accuracies that a planned operation is to reach, by class name.
+        protect: names of the classes that a planned operation protects; by default the strong ones.
+        iterations: rounds at most, of directions, plan, step and check; T of the loop, in each phase.
         phases: sequential deflated surgery (section 8): each phase takes the next K spikes, those of earlier phases
             being deflated away.
         spikes: K; None means C − 1.
@@ -47,19 +59,28 @@ class SurgeryConfig:
         exponent: p of the class-error weights (eq. 6); "auto" applies the p-rule (table 3). On digits 2 does better
             than the rule's ½ (docs/results.md).
         target: what the p-rule and the choice of the best iterate aim at.
-        strong_above: classes above this accuracy are protected; None means the mean plus one σ.
-        allowed_drop: how much of its accuracy a protected class may be planned to lose.
+        strong_above: classes above this accuracy are strong, and protected; None means the mean, and in the loop the
+            mean plus one σ.
+        max_drop: how much of its accuracy a protected class may lose in a planned operation, half of σ by default,
+            or be planned to lose in an iteration of the loop, 0.01 by default.
         reference: whether drops count from the starting model or from the previous iteration, as in the paper.
         rollback_sigma: an iteration that raises σ by more is rolled back.
         rollback_drop: an iteration after which a class has dropped by more is rolled back.
         returned: the best accepted iterate on the sensitivity set, or the last one, as in the paper.
         patience: stop after so many iterations without a gain; None never does.
+        sensitivity: how S is found: from one gradient per class (`gradient_sensitivity`), or by central differences of
+            the exact accuracies, as in the paper, in 2K passes over the sensitivity images.
         sensitivity_cap: at most so many sensitivity images a class; None takes all.
         batch_size: images per forward pass.
         seed: fixes every random draw.
     """
 
-    iterations: int = 15
+    algorithm: Algorithm = "planned"
+    directions: Family = "class-gradients"
+    budget: float = 0.002
+    targets: Mapping[str, float] = field(default_factory=dict)
+    protect: tuple[str, ...] = ()
+    iterations: int = 3
     phases: int = 1
     spikes: int | None = None
     lanczos_steps: int | None = None
@@ -79,12 +100,13 @@ class SurgeryConfig:
     exponent: float | Literal["auto"] = 2.0
     target: Target = "sigma"
     strong_above: float | None = None
-    allowed_drop: float = 0.01
+    max_drop: float | None = None
     reference: Reference = "start"
     rollback_sigma: float = 0.005
     rollback_drop: float = 0.07
     returned: Returned = "best"
     patience: int | None = None
+    sensitivity: Sensing = "gradients"
     sensitivity_cap: int | None = None
     batch_size: int = BATCH_SIZE
     seed: int = 0
@@ -92,17 +114,36 @@ class SurgeryConfig:
     def __post_init__(self) -> None:
         _check_at_least_one(self)
         _check_choices(self)
+        for name, value in {"protect": self.protect, "target": self.targets}.items():
+            _require(not value or self.algorithm == "planned", name, value, "left out: the loop has no use for it")
         number = self.exponent if isinstance(self.exponent, (int, float)) else -1
         _require(self.exponent == "auto" or number >= 0, "exponent", self.exponent, "p ≥ 0 or 'auto'")
         _require(self.seed >= 0, "seed", self.seed, "0 or more")
         _require(self.amplitude is None or self.amplitude > 0, "amplitude", self.amplitude, "a positive number")
         _require(self.basis_memory is None or self.basis_memory > 0, "basis_memory", self.basis_memory, "positive")
         _require(0 < self.tolerance < 1, "tolerance", self.tolerance, "a number between 0 and 1")
-        for name in ("allowed_drop", "rollback_sigma", "rollback_drop"):
+        fractions = ("rollback_sigma", "rollback_drop", "budget") + ("max_drop",) * (self.max_drop is not None)
+        for name in fractions:
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "a fraction between 0 and 1")
         if self.lanczos_steps is not None and self.spikes is not None:
             enough = self.lanczos_steps >= self.spikes
             _require(enough, "lanczos_steps", self.lanczos_steps, f"at least as many as spikes ({self.spikes})")
+
+    @property
+    def uses_spikes(self) -> bool:
+        """Whether an operation needs the Hessian."""
+        return self.algorithm == "loop" or self.directions != "class-gradients"
+
+    @property
+    def uses_gradients(self) -> bool:
+        """Whether an operation moves along class gradients."""
+        return self.algorithm == "planned" and self.directions != "spikes"
+
+    def as_loop(self) -> "SurgeryConfig":
+        """The same choices for Algorithm 2."""
+        if self.algorithm == "loop":
+            return self
+        return replace(self, algorithm="loop", iterations=LOOP_ITERATIONS)
 
     @property
     def rounds(self) -> int:
@@ -115,7 +156,13 @@ class SurgeryConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `config.json` holds."""
-        return asdict(self)
+        return asdict(self) | {"protect": list(self.protect)}
+
+    @staticmethod
+    def loop(**choices: Any) -> "SurgeryConfig":
+        """Algorithm 2 with our settings: converged spikes, γ-decay, the best iterate."""
+        usual: dict[str, Any] = {"algorithm": "loop", "iterations": LOOP_ITERATIONS}
+        return SurgeryConfig(**(usual | choices))
 
     @staticmethod
     def paper(
@@ -131,12 +178,14 @@ class SurgeryConfig:
         """
         _check_paper(dataset, start)
         as_written: dict[str, Any] = {
+            "algorithm": "loop",
             "lanczos_steps": 10,
             "hessian_samples": 128,
             "amplitude": 0.02,
             "control": control,
             "reference": "previous",
             "returned": "last",
+            "sensitivity": "differences",
             "seed": seed,
         }
         if dataset == "cifar10":
@@ -176,6 +225,8 @@ def _check_at_least_one(config: SurgeryConfig) -> None:
 
 def _check_choices(config: SurgeryConfig) -> None:
     choices = {
+        "algorithm": Algorithm,
+        "directions": Family,
         "hessian_sampling": Sampling,
         "basis": BasisPlace,
         "precision": BasisPrecision,
@@ -185,6 +236,7 @@ def _check_choices(config: SurgeryConfig) -> None:
         "target": Target,
         "reference": Reference,
         "returned": Returned,
+        "sensitivity": Sensing,
     }
     for name, literal in choices.items():
         value = getattr(config, name)

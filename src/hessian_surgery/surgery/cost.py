@@ -1,18 +1,24 @@
 """What an operation would cost, before it starts: products, passes and memory."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.memory import GRAPH_FACTOR, basis_bytes, describe_storage, input_bytes, saved_bytes
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.directions import MICRO, gradient_images
 from hessian_surgery.evaluation import check_classifier
 from hessian_surgery.parameters import parameter_space
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.prepare import plan_memory
+from hessian_surgery.surgery.soft_sensitivity import MATCHED_ON
 
 # Lanczos to convergence: steps per wanted spike, seen on ResNet-50 and the digits net (2 to 3).
 STEPS_PER_SPIKE = 3
+# What the change of logits along a direction costs, in passes: by forward mode, and by a difference.
+PASSES_PER_TANGENT, PASSES_PER_DIFFERENCE = 2.9, 1.0
 
 
 @dataclass(frozen=True)
@@ -21,21 +27,25 @@ class Cost:
 
     Attributes:
         weights: p, the weights that may move.
-        spikes: K.
+        directions: what weights move along in a round: K spikes, class gradients.
+        gradients: training images whose gradient is taken, in all.
         products: Hessian products in all; an estimate where Lanczos runs to convergence.
         passes: forward passes over the sensitivity images in all.
-        images: images that go forward in those passes.
-        basis: where the Lanczos basis would be kept, and how.
-        basis_bytes: what it takes there, with the spikes and those of earlier phases.
+        backward: how many of them go back as well, which costs about twice as much again.
+        images: images that go forward in all, those that a temperature is matched on included.
+        basis: where the Lanczos basis, or the gradients, would be kept, and how.
+        basis_bytes: what they take there, with the spikes and those of earlier phases.
         snapshot_bytes: copies of the weights.
-        graph_bytes: activations and gradient graph of the Hessian batch.
+        graph_bytes: activations and gradient graph of the Hessian batch, or of a batch of training images.
         data_bytes: the sensitivity images.
     """
 
     weights: int
-    spikes: int
+    directions: int
+    gradients: int
     products: int
     passes: int
+    backward: int
     images: int
     basis: str
     basis_bytes: int
@@ -59,24 +69,34 @@ def estimate_cost(
     """The cost of `operate`, from one image's forward pass and arithmetic."""
     check_classifier(classifier, sensitivity_data)
     space = parameter_space(classifier.module, config.parameters)
-    spikes = config.spike_count(len(sensitivity_data.classes))
+    classes, planned = len(sensitivity_data.classes), config.algorithm == "planned"
+    spikes = config.spike_count(classes) if config.uses_spikes else 0
+    gradients = classes if planned and config.directions != "spikes" else 0
     steps = min(config.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
-    passes = config.rounds * (2 * spikes + 1) + 2
+    by_gradients = config.sensitivity == "gradients" and not planned
+    if planned:  # along each direction, the logits before and after
+        each = PASSES_PER_TANGENT if classifier.device.type == "cuda" else PASSES_PER_DIFFERENCE
+        passes = config.rounds * math.ceil(each * (spikes + gradients) + 2) + 2
+    else:
+        passes = config.rounds * ((1 if by_gradients else 2 * spikes) + 1) + 2
     vector = space.dimension * space.dtype.itemsize
-    storage = plan_memory(classifier, space, len(hessian_data), sensitivity_data, config)
-    graph_images = min(config.micro_batch or config.hessian_samples, len(hessian_data))
+    storage = plan_memory(classifier, space, len(hessian_data), sensitivity_data, config) if spikes else Storage(0)
+    graph_images = min(config.micro_batch or config.hessian_samples, len(hessian_data)) if spikes else MICRO
     count = len(sensitivity_data)
     if config.sensitivity_cap is not None:
         count = int(sensitivity_data.counts.clamp(max=config.sensitivity_cap).sum())
+    rows = storage.rows + config.phases * spikes + gradients
     return Cost(
         weights=space.dimension,
-        spikes=spikes,
+        directions=spikes + gradients,
+        gradients=config.rounds * len(gradient_images(hessian_data)) if gradients else 0,
         products=config.rounds * steps,
         passes=passes,
-        images=passes * count,
-        basis=describe_storage(storage, space),
-        basis_bytes=basis_bytes(replace(storage, rows=storage.rows + config.phases * spikes), space),
+        backward=config.rounds if by_gradients else 0,
+        images=passes * count + (2 * config.rounds * min(count, MATCHED_ON) if by_gradients else 0),
+        basis=describe_storage(storage, space) if spikes else "directions: on the model's device, if they fit",
+        basis_bytes=basis_bytes(replace(storage, rows=rows), space),
         snapshot_bytes=3 * vector,
-        graph_bytes=GRAPH_FACTOR * graph_images * saved_bytes(classifier, hessian_data, space),
+        graph_bytes=(GRAPH_FACTOR if spikes else 1) * graph_images * saved_bytes(classifier, hessian_data, space),
         data_bytes=count * input_bytes(sensitivity_data),
     )

@@ -1,4 +1,4 @@
-"""Diagnosis before an operation: is it worth operating? One Lanczos run and one S (section 10)."""
+"""Diagnosis before an operation: is there anything to gain? One Lanczos run and one S (section 10)."""
 
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -13,10 +13,14 @@ from hessian_surgery.data.labelled import Data
 from hessian_surgery.metrics import Array, Metrics, effective_rank, measure, sampling_sigma
 from hessian_surgery.surgery.amplitude import curvature_amplitude
 from hessian_surgery.surgery.config import SurgeryConfig
-from hessian_surgery.surgery.loop import Observer, curvature, find_spikes
+from hessian_surgery.surgery.loop import Observer, curvature, find_sensitivity, find_spikes
 from hessian_surgery.surgery.planning import error_ratio, recommended_exponent
 from hessian_surgery.surgery.prepare import convergence_warning, prepare, rare_class_warning
-from hessian_surgery.surgery.sensitivity import sensitivity
+
+# Both read off the models of docs/results/predictors.md. Times its sampling noise that σ must be for a gain to show:
+ABOVE_NOISE = 2.0
+# Effective rank, as a share of the singular values of S, below which a small share of σ went:
+FEW_AXES = 0.45
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Diagnosis:
         structure: see `SensitivityStructure`.
         error_ratio: the largest class error over the smallest.
         exponent: p by the p-rule.
-        advice: one sentence.
+        advice: a sentence or three.
         warnings: what limits what can be said.
     """
 
@@ -99,14 +103,7 @@ def diagnose(
     spectrum = find_spikes(problem, curvature(problem, 1), 1, observer)
     if epsilon is None:
         epsilon = config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
-    matrix = sensitivity(
-        problem.classifier,
-        spectrum,
-        data,
-        epsilon,
-        batch_size=config.batch_size,
-        progress=lambda done, total: observer.stage("sensitivity", done, total),
-    )
+    matrix = find_sensitivity(problem, spectrum, epsilon, observer)
     structure = analyse(matrix, data.classes)
     metrics = measure(before.predicted, data.labels, len(data.classes))
     count = np.array(metrics.count, dtype=np.float64)
@@ -149,19 +146,25 @@ def entangled_pairs(matrix: Array, classes: tuple[str, ...]) -> list[tuple[str, 
 
 
 def advise(metrics: Metrics, structure: SensitivityStructure) -> str:
-    """One sentence: operate or not, and why."""
+    """Whether there is anything to gain, and where the answer is to be had, in a sentence or three.
+
+    The verdict rests on σ over its sampling noise, which foretells how far σ falls; the effective rank of S, which says
+    something of the share of σ that goes, adds to it. The p-rule and bias-R² foretell nothing, and nothing foretells
+    that a class bias will be beaten (docs/results/predictors.md).
+    """
     accuracy, count = np.array(metrics.per_class), np.array(metrics.count, dtype=np.float64)
     noise = sampling_sigma(accuracy, count)
-    spread, rank = f"σ is {100 * metrics.sigma:.1f} pp", f"effective rank {structure.effective_rank:.1f}"
+    spread = f"σ is {100 * metrics.sigma:.1f} pp, where sampling alone gives about {100 * noise:.1f}"
     if structure.frobenius == 0 or metrics.balanced_accuracy < 1.2 / len(accuracy):
         return (
             f"Look at the inputs first: balanced accuracy is {100 * metrics.balanced_accuracy:.0f} %, near chance, or "
             "no class answers to any spike; check checkpoint, normalisation, image size and the order of the classes."
         )
-    if metrics.sigma < 1.5 * noise:
-        return f"Not worth operating: {spread}, and sampling alone would give about {100 * noise:.1f} pp."
-    if structure.effective_rank < 1.5:
-        return f"Doubtful: {spread}, but the classes move along about one axis ({rank}); expect a small gain."
+    if metrics.sigma < ABOVE_NOISE * noise:
+        return f"Hardly worth operating: {spread}; so near to it, gains were mostly lost in noise."
+    axes = len(structure.singular_values)
+    few = f" Few axes to move along (effective rank {structure.effective_rank:.1f} of {axes}): expect less of it to go."
     return (
-        f"Worth operating: {spread}, where sampling alone gives {100 * noise:.1f}; several axes to move along ({rank})."
+        f"Worth a comparison: {spread}.{few if structure.effective_rank < FEW_AXES * axes else ''} How much goes, and "
+        "whether a class bias does as well, cannot be told beforehand: hessian-surgery compare measures it."
     )

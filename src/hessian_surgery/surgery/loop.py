@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hessian_surgery.classifier import Classifier
@@ -20,12 +21,18 @@ from hessian_surgery.data.splits import hessian_batch
 from hessian_surgery.errors import InputError
 from hessian_surgery.losses import Loss
 from hessian_surgery.metrics import Array, sigma
+from hessian_surgery.objective import Rates
 from hessian_surgery.parameters import ParameterSpace, Snapshot
 from hessian_surgery.surgery.amplitude import Controller, Signal, curvature_amplitude, start_control
 from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.goal import Goal, class_number, make_goal
 from hessian_surgery.surgery.phases import accumulate, overlap, staleness
 from hessian_surgery.surgery.planning import Plan, Target, plan, recommended_exponent, strong_floor, strong_threshold
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
+from hessian_surgery.surgery.soft_sensitivity import gradient_sensitivity
+
+# What a protected class may be planned to lose in an iteration of the loop (the paper's 1 %).
+LOOP_DROP = 0.01
 
 
 class NoSpikes(InputError):
@@ -59,6 +66,7 @@ class Problem:
         storage: where the Lanczos basis is kept.
         base: class accuracies (C,) of the starting model on the sensitivity data.
         notes: what should be said about model and data.
+        gradient_data: the training images that class gradients are taken over, where they are needed.
     """
 
     classifier: Classifier
@@ -70,6 +78,7 @@ class Problem:
     storage: Storage
     base: Array
     notes: tuple[str, ...] = ()
+    gradient_data: LabelledSet | None = None
 
     @property
     def exponent(self) -> float:
@@ -86,21 +95,56 @@ class Problem:
 
     @property
     def strong_above(self) -> float:
-        """Above which accuracy of the starting model a class is protected."""
-        given = self.config.strong_above
-        return strong_threshold(self.base) if given is None else given
+        """Above which accuracy of the starting model a class is strong."""
+        given, planned = self.config.strong_above, self.config.algorithm == "planned"
+        if given is not None:
+            return given
+        return float(self.base.mean()) if planned else strong_threshold(self.base)
+
+    @property
+    def max_drop(self) -> float:
+        """How much of its accuracy a protected class may lose."""
+        if self.config.max_drop is not None:
+            return self.config.max_drop
+        return sigma(self.base) / 2 if self.config.algorithm == "planned" else LOOP_DROP
+
+    @property
+    def protected(self) -> NDArray[np.bool_]:
+        """Which classes (C,) are protected: those named, or else the strong ones; never one that has a target."""
+        classes, config = self.sensitivity_data.classes, self.config
+        chosen = (self.base > self.strong_above) & (len(config.protect) == 0)
+        for name in config.protect:
+            chosen[class_number(name, classes, "protect")] = True
+        for name in config.targets:
+            if name in config.protect:
+                raise InputError(f"protect: {name!r} has a target as well; give one of the two")
+            chosen[class_number(name, classes, "target")] = False
+        return chosen
+
+    def goal(self) -> Goal:
+        """What a planned operation aims at."""
+        config, base = self.config, Rates(self.overall(self.base), self.base)
+        return make_goal(
+            base,
+            self.sensitivity_data.classes,
+            aim=config.target,
+            budget=config.budget,
+            protected=self.protected,
+            max_drop=self.max_drop,
+            targets=config.targets,
+        )
 
     def choices(self) -> dict[str, Any]:
         """What the config left open, as it was settled."""
-        strong = self.base > self.strong_above
-        return {
-            "spikes": self.spikes,
-            "exponent": self.exponent,
+        names = zip(self.sensitivity_data.classes, self.protected, strict=True)
+        protected = {
             "strong_above": self.strong_above,
-            "protected": [
-                name for name, is_strong in zip(self.sensitivity_data.classes, strong, strict=True) if is_strong
-            ],
+            "max_drop": self.max_drop,
+            "protected": [name for name, chosen in names if chosen],
         }
+        if self.config.algorithm == "planned":
+            return {"directions": self.config.directions, "budget": self.config.budget} | protected
+        return {"spikes": self.spikes, "exponent": self.exponent} | protected
 
     def overall(self, per_class: Array) -> float:
         """Accuracy over all sensitivity images from class accuracies (C,)."""
@@ -130,6 +174,7 @@ class IterationRecord:
     sensitivity: list[list[float]]
     seconds: dict[str, float]
     deflation: dict[str, float] | None = None
+    gain: dict[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `history.jsonl` and `result.json` hold."""
@@ -200,23 +245,14 @@ def run_loop(
 def iterate(problem: Problem, state: State, observer: Observer) -> tuple[State, IterationRecord]:
     """One iteration of Algorithm 2."""
     config, seconds = problem.config, dict[str, float]()
-    with _timed(seconds, "lanczos"):
-        operator = curvature(problem, state.iteration + 1)
-        spectrum = find_spikes(problem, operator, state.iteration + 1, observer, state.deflated)
-        deflation = _check_deflation(problem, state, operator, spectrum)
+    with timed(seconds, "lanczos"):
+        spectrum, deflation = _seek(problem, state, observer)
     controller = state.controller or _first_controller(problem, state, spectrum)
-    with _timed(seconds, "sensitivity"):
-        matrix = sensitivity(
-            problem.classifier,
-            spectrum,
-            problem.sensitivity_data,
-            epsilon=controller.value,
-            batch_size=config.batch_size,
-            progress=lambda done, total: observer.stage("sensitivity", done, total),
-        )
-    with _timed(seconds, "plan"):
+    with timed(seconds, "sensitivity"):
+        matrix = find_sensitivity(problem, spectrum, controller.value, observer)
+    with timed(seconds, "plan"):
         step = make_plan(problem, state.accuracy, spectrum, matrix, controller.value)
-    with _timed(seconds, "measure"):
+    with timed(seconds, "measure"):
         before = problem.space.snapshot()
         problem.space.perturb(spectrum.combine(step.alpha))
         candidate = accuracies(problem.classifier, problem.sensitivity_data, config.batch_size)
@@ -282,6 +318,24 @@ def find_spikes(
     return spectrum
 
 
+def find_sensitivity(problem: Problem, spectrum: Spectrum, epsilon: float, observer: Observer) -> Array:
+    """S (K, C) at the present weights for a probe of amplitude ε, as the config says, fractions per unit of amplitude.
+
+    A gradient takes no more images at a time than a Hessian product did, whose graph had room.
+    """
+    config = problem.config
+    gradients = config.sensitivity == "gradients"
+    together = min(config.batch_size, config.micro_batch or config.hessian_samples)
+    return (gradient_sensitivity if gradients else sensitivity)(
+        problem.classifier,
+        spectrum,
+        problem.sensitivity_data,
+        epsilon,
+        batch_size=together if gradients else config.batch_size,
+        progress=lambda done, total: observer.stage("sensitivity", done, total),
+    )
+
+
 def make_plan(problem: Problem, accuracy: Array, spectrum: Spectrum, matrix: Array, budget: float) -> Plan:
     """Eq. 5 with the config's bound and protection."""
     config = problem.config
@@ -289,7 +343,7 @@ def make_plan(problem: Problem, accuracy: Array, spectrum: Spectrum, matrix: Arr
         accuracy,
         reference=problem.base if config.reference == "start" else accuracy,
         threshold=config.strong_above,
-        allowed_drop=config.allowed_drop,
+        allowed_drop=problem.max_drop,
     )
     values = spectrum.eigenvalues
     # With fixed steps, as in the paper, every positive Ritz value counts for the box; otherwise only converged ones.
@@ -337,6 +391,13 @@ def _next_phase(problem: Problem, state: State, spectrum: Spectrum) -> State:
     return replace(state, controller=None, deflated=accumulate(state.deflated, spectrum), idle=0)
 
 
+def _seek(problem: Problem, state: State, observer: Observer) -> tuple[Spectrum, dict[str, float] | None]:
+    """The spikes at the present weights and what deflation came to; the operator's graph is freed on return."""
+    operator = curvature(problem, state.iteration + 1)
+    spectrum = find_spikes(problem, operator, state.iteration + 1, observer, state.deflated)
+    return spectrum, _check_deflation(problem, state, operator, spectrum)
+
+
 def _check_deflation(problem: Problem, state: State, operator: Operator, spectrum: Spectrum) -> dict[str, float] | None:
     """How well the earlier phases' spikes are out of the way; how stale they are, when a phase begins."""
     if state.deflated is None:
@@ -360,7 +421,8 @@ def _first_controller(problem: Problem, state: State, spectrum: Spectrum) -> Con
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Note how long a block takes."""
     start = time.perf_counter()
     yield
     seconds[stage] = time.perf_counter() - start

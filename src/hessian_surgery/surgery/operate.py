@@ -21,6 +21,7 @@ from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.diagnosis import analyse
 from hessian_surgery.surgery.loop import IterationRecord, Observer, Problem, run_loop
 from hessian_surgery.surgery.outcome import HistoryWriter, Outcome, find, load_history
+from hessian_surgery.surgery.planned import run_planned
 from hessian_surgery.surgery.prepare import convergence_warning, every_class, prepare, rare_class_warning
 from hessian_surgery.surgery.resume import fingerprint, load_state, save_state, saved_storage
 
@@ -54,9 +55,9 @@ def operate(
         resume: go on from the state in `folder`, if there is one.
         observer: told about progress.
     """
-    started = time.perf_counter()
-    problem, before = prepare(model, hessian_data, sensitivity_data, config or SurgeryConfig())
-    classifier, config = problem.classifier, problem.config
+    started, config = time.perf_counter(), config or SurgeryConfig()
+    problem, before = prepare(model, hessian_data, sensitivity_data, config, config.uses_spikes, config.uses_gradients)
+    classifier = problem.classifier
     heldout = every_class(as_labelled(heldout_data), "heldout_data").resident(classifier.device)
     if heldout.classes != problem.sensitivity_data.classes:
         raise InputError("heldout_data: its classes are not those of sensitivity_data")
@@ -115,10 +116,12 @@ def _run(
     problem: Problem, folder: Path | None, resume: bool, observer: Observer
 ) -> tuple[list[IterationRecord], Array]:
     """The loop, with its history and state kept in `folder`; records, and accuracies of the returned iterate."""
-    observer.remark(describe_storage(problem.storage, problem.space))
+    run = run_planned if problem.config.algorithm == "planned" else run_loop
+    if problem.config.uses_spikes:
+        observer.remark(describe_storage(problem.storage, problem.space))
     if folder is None:
         history = HistoryWriter(None, [], observer)
-        accuracy = run_loop(problem, history)
+        accuracy = run(problem, history)
         return history.records, accuracy
     if not resume and (folder / "history.jsonl").exists():
         raise InputError(f"folder: {folder} holds another run; give another, or resume=True to go on with it")
@@ -127,7 +130,7 @@ def _run(
     if state is not None:
         problem = replace(problem, storage=saved_storage(folder))
     history = HistoryWriter(folder, load_history(folder, state.iteration) if state else [], observer)
-    accuracy = run_loop(problem, history, state, keep=lambda kept: save_state(folder, problem, kept, identity))
+    accuracy = run(problem, history, state, keep=lambda kept: save_state(folder, problem, kept, identity))
     return history.records, accuracy
 
 
@@ -139,10 +142,10 @@ def _warnings(
     problem: Problem, heldout: LabelledSet, records: list[IterationRecord], unrounded: Array, sensitivity: Comparison
 ) -> tuple[str, ...]:
     rounded = class_accuracy(sensitivity.after.predicted, sensitivity.labels, len(sensitivity.classes))
-    fewest = min(len(record.eigenvalues) for record in records)
     found = (
-        convergence_warning([record.residuals for record in records], problem.config.tolerance),
-        f"only {fewest} of {problem.spikes} spikes have a positive eigenvalue" if fewest < problem.spikes else None,
+        *(_spike_warnings(problem, records) if problem.config.uses_spikes else ()),
+        _idle_warning(problem, records),
+        *(_target_warning(problem, name, wanted, rounded) for name, wanted in problem.config.targets.items()),
         rare_class_warning(problem.sensitivity_data, "sensitivity"),
         rare_class_warning(heldout, "held-out"),
         rounding_warning(problem.base, unrounded, rounded),
@@ -150,10 +153,38 @@ def _warnings(
     return problem.notes + tuple(warning for warning in found if warning)
 
 
+def _spike_warnings(problem: Problem, records: list[IterationRecord]) -> tuple[str | None, ...]:
+    fewest = min(len(record.eigenvalues) for record in records)
+    return (
+        convergence_warning([record.residuals for record in records], problem.config.tolerance),
+        f"only {fewest} of {problem.spikes} spikes have a positive eigenvalue" if fewest < problem.spikes else None,
+    )
+
+
+def _target_warning(problem: Problem, name: str, wanted: float, reached: Array) -> str | None:
+    """That a target was foreseen to be reached and was not, if so."""
+    accuracy = reached[problem.sensitivity_data.classes.index(name)]
+    if accuracy >= wanted:
+        return None
+    return f"target {name}={wanted:g} is missed on the sensitivity images: {100 * accuracy:.1f} % is reached"
+
+
+def _idle_warning(problem: Problem, records: list[IterationRecord]) -> str | None:
+    """Why a planned operation did nothing, if it did."""
+    if any(record.accepted for record in records) or records[0].gain is None:
+        return None
+    if problem.config.targets:
+        return "nothing was done: no step was foreseen to come nearer to the targets beyond noise, or it broke a limit"
+    foreseen, error = (100 * records[0].gain[key] for key in ("foreseen", "error"))
+    return f"nothing was done: the best step was foreseen to gain {foreseen:.2f} ± {error:.2f} pp, or broke a limit"
+
+
 def _split(problem: Problem, heldout: LabelledSet) -> dict[str, int]:
+    config, drawn = problem.config, problem.gradient_data
     return {
-        "seed": problem.config.seed,
+        "seed": config.seed,
         "sensitivity": len(problem.sensitivity_data),
         "heldout": len(heldout),
-        "hessian": min(problem.config.hessian_samples, len(problem.hessian_data)),
+        "hessian": min(config.hessian_samples, len(problem.hessian_data)) if config.uses_spikes else 0,
+        "gradients": 0 if drawn is None else len(drawn),
     }

@@ -7,6 +7,7 @@ from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.memory import plan_room
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import cap_per_class, hessian_batch
+from hessian_surgery.directions import gradient_images
 from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import Answers, answer, check_classifier
 from hessian_surgery.evidence import FEW_IMAGES
@@ -18,9 +19,23 @@ from hessian_surgery.surgery.loop import Problem
 
 
 def prepare(
-    model: nn.Module | Classifier, hessian_data: Data, sensitivity_data: Data, config: SurgeryConfig
+    model: nn.Module | Classifier,
+    hessian_data: Data,
+    sensitivity_data: Data,
+    config: SurgeryConfig,
+    spikes: bool = True,
+    gradients: bool = False,
 ) -> tuple[Problem, Answers]:
-    """The problem, and the starting model's answers on the sensitivity data."""
+    """The problem, and the starting model's answers on the sensitivity data.
+
+    Args:
+        model: the trained classifier.
+        hessian_data: training images.
+        sensitivity_data: the images that are decided on.
+        config: the choices.
+        spikes: draw a Hessian batch, and plan the memory of a Lanczos basis.
+        gradients: draw the images that class gradients are taken over.
+    """
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
     refuse_half_precision(space)
@@ -33,18 +48,19 @@ def prepare(
             f"hessian_data: it has {len(pool.classes)} classes and sensitivity_data has {len(sensitivity.classes)}"
         )
     note = check_classifier(classifier, sensitivity)
-    storage = plan_memory(classifier, space, len(pool), sensitivity, config)
+    storage = plan_memory(classifier, space, len(pool), sensitivity, config) if spikes else Storage(rows=0)
     sensitivity = sensitivity.resident(classifier.device)
     before = answer(classifier, sensitivity, config.batch_size)
     base = class_accuracy(before.predicted, sensitivity.labels, len(sensitivity.classes))
     loss = make_loss(config.loss, pool.counts)
-    if not config.redraw_hessian:
+    gradient_data = gradient_images(pool, config.seed).resident() if gradients else None
+    if spikes and not config.redraw_hessian:
         # Held from here on: a data set that augments its images would give other ones at each product.
         pool = hessian_batch(pool, config.hessian_samples, config.hessian_sampling, config.seed).resident(
             classifier.device
         )
     notes = (note,) if note else ()
-    return Problem(classifier, space, pool, sensitivity, config, loss, storage, base, notes), before
+    return Problem(classifier, space, pool, sensitivity, config, loss, storage, base, notes, gradient_data), before
 
 
 def plan_memory(

@@ -26,10 +26,12 @@ def fingerprint(problem: Problem) -> str:
     """A hash of all that a run depends on: choices, starting weights and buffers, images and labels."""
     digest = hashlib.sha256(json.dumps(problem.config.as_dict(), sort_keys=True).encode())
     digest.update(weights_sha256(problem.classifier.module.state_dict()).encode())
-    for data in (problem.sensitivity_data, problem.hessian_data):
+    config = problem.config
+    parts = [problem.sensitivity_data, problem.gradient_data, problem.hessian_data if config.uses_spikes else None]
+    for data in (part for part in parts if part is not None):
         digest.update(repr(data.classes).encode())
         tensors = {"index": data.index, "labels": data.labels}
-        if not (data is problem.hessian_data and problem.config.redraw_hessian):  # else it is not held, but read anew
+        if not (data is problem.hessian_data and config.redraw_hessian):  # else it is not held, but read anew
             tensors |= {str(i): tensor for i, tensor in enumerate(batches.tensors(data.inputs()))}
         digest.update(weights_sha256(tensors).encode())
     return digest.hexdigest()

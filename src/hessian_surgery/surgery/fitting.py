@@ -1,0 +1,67 @@
+"""Fitting coefficients to a soft goal at several prices of accuracy: the path that a choice is made from."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from hessian_surgery.metrics import Array
+from hessian_surgery.objective import TEMPERATURE, logit_unit, rates, soft_rates
+from hessian_surgery.surgery.goal import Goal
+
+# What a unit of accuracy is worth in units of σ, from the most cautious fit to the boldest.
+PRICES = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0)
+# Parts of the way from nothing to a fit that are candidates too: a shorter step generalises better.
+SHARES = tuple(np.arange(1, 21) / 20)
+# On the mean square of the coefficients, which are in units of `logit_unit`: a trust region in the space of logits.
+# Chosen, with the objective's temperature, inside the development halves of three data sets (docs/architecture.md).
+RIDGE = 0.16
+
+Logits = Callable[[Tensor], Tensor]
+
+
+def fit_path(
+    logits_at: Logits,
+    size: int,
+    labels: Tensor,
+    classes: int,
+    goal: Goal | None = None,
+    temperature: float = TEMPERATURE,
+    ridge: float = RIDGE,
+) -> list[Array]:
+    """Coefficients (size,) that make goal − price · accuracy + ridge · mean(c²) least, soft, for each price in turn.
+
+    Args:
+        logits_at: coefficients → logits (n, C), differentiable; 0 gives the logits as they are, and a coefficient of 1
+            moves them by about `logit_unit`.
+        size: how many coefficients.
+        labels: (n,).
+        classes: C.
+        goal: σ, with no class protected, by default.
+        temperature: of the softmax that stands for accuracy, in units of `logit_unit`.
+        ridge: how much long steps cost.
+    """
+    start = logits_at(torch.zeros(size, device=labels.device))
+    temperature = temperature * logit_unit(start)
+    present, (_, soft_present) = rates(start, labels, classes), soft_rates(start, labels, classes, temperature)
+    soft_goal = (goal or Goal("sigma", 0.0, np.full(classes, -np.inf))).soft(present, soft_present)
+    found, values = [], np.zeros(size)
+    for price in PRICES:
+
+        def objective(c: Array, price: float = price) -> tuple[float, Array]:
+            coefficients = torch.tensor(c, dtype=torch.float32, device=labels.device, requires_grad=True)
+            soft = soft_rates(logits_at(coefficients), labels, classes, temperature)
+            value = soft_goal(*soft, price) + ridge * coefficients.square().mean()
+            (slope,) = torch.autograd.grad(value, coefficients)
+            return value.item(), slope.double().cpu().numpy()
+
+        values = minimize(objective, values, jac=True, method="L-BFGS-B", options={"maxiter": 40, "ftol": 1e-6}).x
+        found.append(values)
+    return found
+
+
+def candidates(path: list[Array]) -> list[Array]:
+    """Nothing, and each fit of a path taken part of the way."""
+    return [np.zeros_like(path[0])] + [share * fit for fit in path for share in SHARES]

@@ -1,0 +1,195 @@
+"""The planned operation: few, larger, verified steps. A surrogate of the logits proposes, one forward pass disposes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.curvature.basis import length
+from hessian_surgery.curvature.lanczos import Spectrum
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.directions import Directions, Probe, bias_directions, class_gradients, join, spike_directions
+from hessian_surgery.errors import InputError
+from hessian_surgery.evaluation import compute_logits
+from hessian_surgery.metrics import Array, sigma
+from hessian_surgery.models.head import find_head
+from hessian_surgery.objective import TEMPERATURE, Rates, logit_unit, rates, soft_rates
+from hessian_surgery.surgery.blocking import explain
+from hessian_surgery.surgery.crossfit import ERRORS, Foreseen, Surrogate, choose_foreseen, cross_fit, gain
+from hessian_surgery.surgery.goal import Goal
+from hessian_surgery.surgery.loop import (
+    IterationRecord,
+    NoSpikes,
+    Observer,
+    Problem,
+    State,
+    curvature,
+    find_spikes,
+    timed,
+)
+
+# A step that breaks a limit where it is measured is halved so often before it is given up.
+HALVINGS = 3
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A step as it was measured.
+
+    Attributes:
+        step: δθ (p,).
+        share: of the proposed one that it is.
+        rates: on the sensitivity images.
+        kept: whether it is better than what was, and within the goal's limits.
+    """
+
+    step: Tensor
+    share: float
+    rates: Rates
+    kept: bool
+
+
+def run_planned(
+    problem: Problem,
+    observer: Observer,
+    state: State | None = None,
+    keep: Callable[[State], None] | None = None,
+) -> Array:
+    """Propose, measure and keep steps until none is foreseen to gain more than twice the standard error of its gain.
+
+    Arguments and result as for `run_loop`.
+    """
+    _refuse_single_images(problem.sensitivity_data)
+    state = state or State(0, problem.base, None, problem.base, problem.space.snapshot())
+    while state.iteration < problem.config.iterations and not state.idle:
+        try:
+            state, record = operate_once(problem, state, observer)
+        except NoSpikes as reason:
+            if state.iteration == 0:
+                raise
+            observer.remark(f"{reason}; the rounds so far count")
+            break
+        observer.iteration(record)
+        if keep is not None:
+            keep(state)
+    problem.space.restore(state.best_weights)
+    return state.best_accuracy
+
+
+def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[State, IterationRecord]:
+    """One round: directions, surrogate, plan, step, check."""
+    config, data, seconds = problem.config, problem.sensitivity_data, dict[str, float]()
+    goal = problem.goal()
+    with timed(seconds, "directions"):
+        logits = compute_logits(problem.classifier, data, config.batch_size).to(problem.space.device)
+        spikes = _spikes(problem, state.iteration + 1, observer)
+        directions = find_directions(problem, logits, spikes, observer)
+    with timed(seconds, "plan"):
+        surrogate = make_surrogate(problem, logits, directions)
+        found = cross_fit(surrogate, goal, config.seed)
+        plan = choose_foreseen(found, goal)
+        expected, error = gain(found[0].predicted, plan.predicted, surrogate.labels, goal, config.seed)
+        if state.iteration == 0:
+            explain(goal, found, data.classes)
+        observer.stage("plan", 1, 1)
+    with timed(seconds, "measure"):
+        worth = expected > (0 if goal.targets else ERRORS * error)  # who names a target wants it tried
+        tried = measure(problem, goal, directions, plan, surrogate.rates()) if worth else None
+        if tried is not None and tried.kept:
+            problem.space.perturb(tried.step)
+        observer.stage("measure", 1, 1)
+    accepted = tried is not None and tried.kept
+    kept = tried.rates.per_class if tried is not None and tried.kept else state.accuracy
+    record = IterationRecord(
+        iteration=state.iteration + 1,
+        phase=1,
+        accepted=accepted,
+        eigenvalues=[] if spikes is None else spikes.eigenvalues.tolist(),
+        residuals=[] if spikes is None else spikes.residuals.tolist(),
+        products=0 if spikes is None else spikes.steps,
+        alpha=((tried.share if tried else 1.0) * plan.coefficients).tolist(),
+        alpha_max=length(tried.step) if tried else 0.0,
+        predicted=plan.rates.per_class.tolist(),
+        candidate_sigma=tried.rates.sigma if tried else plan.rates.sigma,
+        max_drop=float((state.accuracy - (tried.rates.per_class if tried else state.accuracy)).max()),
+        sigma=sigma(kept),
+        accuracy=problem.overall(kept),
+        worst=float(kept.min()),
+        per_class=kept.tolist(),
+        sensitivity=responses(surrogate).tolist(),
+        seconds=seconds,
+        gain={"foreseen": expected, "error": error},
+    )
+    return _following(problem, state, kept, accepted), record
+
+
+def find_directions(problem: Problem, logits: Tensor, spikes: Spectrum | None, observer: Observer) -> Directions:
+    """What the config asks for, at the present weights: the head's biases, class gradients, spikes."""
+    config, data = problem.config, problem.sensitivity_data
+    progress = lambda done, total: observer.stage("directions", done, total)  # noqa: E731
+    probe = Probe(problem.classifier, problem.space, data, logits, config.batch_size, progress)
+    first, _ = next(data.batches(2, problem.classifier.device))
+    bias = bias_directions(probe, find_head(problem.classifier, first))
+    families = [] if bias is None else [bias]
+    if problem.gradient_data is not None:
+        families.append(class_gradients(probe, problem.gradient_data, config.seed))
+    if spikes is not None:
+        families.append(spike_directions(probe, spikes))
+    return join(families)
+
+
+def _spikes(problem: Problem, iteration: int, observer: Observer) -> Spectrum | None:
+    """The spikes at the present weights, where they are asked for."""
+    if not problem.config.uses_spikes:
+        return None
+    return find_spikes(problem, curvature(problem, iteration), iteration, observer)
+
+
+def _refuse_single_images(data: LabelledSet) -> None:
+    """Raise an InputError where a class has one image: what is fitted to it cannot be foreseen on another."""
+    few = [name for name, count in zip(data.classes, data.counts.tolist(), strict=True) if count < 2]
+    if few:
+        raise InputError(f"sensitivity_data: class {few[0]!r} has a single image; two or more of each are needed")
+
+
+def make_surrogate(problem: Problem, logits: Tensor, directions: Directions) -> Surrogate:
+    """Logits as a linear function of the directions' coefficients, where the changes are kept."""
+    changes = directions.changes
+    labels = problem.sensitivity_data.labels.to(changes.device)
+    return Surrogate(logits.to(changes.device), changes, labels, len(problem.sensitivity_data.classes))
+
+
+def measure(problem: Problem, goal: Goal, directions: Directions, plan: Foreseen, present: Rates) -> Tried:
+    """Take a step and look; halve it while it breaks a limit or betters nothing. The weights come back."""
+    data, before = problem.sensitivity_data, problem.space.snapshot()
+    whole, share = directions.step(plan.coefficients), 1.0
+    try:
+        for attempt in range(HALVINGS + 1):
+            problem.space.perturb(whole, share)
+            logits = compute_logits(problem.classifier, data, problem.config.batch_size)
+            problem.space.restore(before)
+            seen = rates(logits, data.labels, len(data.classes))
+            kept = goal.allows(seen) and goal.score(seen) < goal.score(present)
+            if kept or attempt == HALVINGS:
+                break
+            share /= 2
+    finally:
+        problem.space.restore(before)
+    return Tried(share * whole, share, seen, kept)
+
+
+def responses(surrogate: Surrogate) -> Array:
+    """How each class's soft accuracy answers to each direction (K, C), per unit of its coefficient."""
+    zero = torch.zeros(len(surrogate.changes), device=surrogate.logits.device, requires_grad=True)
+    temperature = TEMPERATURE * logit_unit(surrogate.logits)
+    _, per_class = soft_rates(surrogate.at(zero), surrogate.labels, surrogate.classes, temperature)
+    slopes = [torch.autograd.grad(value, zero, retain_graph=True)[0] for value in per_class]
+    return torch.stack(slopes, dim=1).double().cpu().numpy()
+
+
+def _following(problem: Problem, state: State, kept: Array, accepted: bool) -> State:
+    following = replace(state, iteration=state.iteration + 1, accuracy=kept, idle=0 if accepted else 1)
+    if not accepted:
+        return following
+    return replace(following, best_accuracy=kept, best_weights=problem.space.snapshot())

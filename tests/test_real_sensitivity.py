@@ -1,0 +1,28 @@
+"""S by gradients against finite differences on a real checkpoint."""
+
+import numpy as np
+import pytest
+
+import hessian_surgery as hs
+from hessian_surgery.data.images import Preprocessing
+from hessian_surgery.data.sources import open_data
+from hessian_surgery.models.build import build_model
+from hessian_surgery.models.checkpoint import load_weights, read_checkpoint
+from hessian_surgery.surgery.amplitude import curvature_amplitude
+
+
+@pytest.mark.full
+def test_gradients_agree_with_differences_on_cifar10(shared):
+    """On 1,000 images a class's accuracy moves in steps of a percent, so that differences are noisy themselves."""
+    checkpoint = read_checkpoint(shared / "checkpoints" / "resnet50-cifar10.safetensors")
+    model = build_model(checkpoint.metadata["architecture"], 10)
+    load_weights(model, checkpoint)
+    mean, std = checkpoint.normalization()
+    parts = open_data(f"parquet:{shared / 'data' / 'cifar10'}", 0, Preprocessing(tuple(mean), tuple(std)))
+    images = hs.cap_per_class(parts.sensitivity, 100).resident()
+    spectrum = hs.lanczos(hs.Hessian(model.eval(), hs.hessian_batch(parts.hessian, 64).resident()), 4)
+    epsilon = curvature_amplitude(float(spectrum.eigenvalues[0]))
+    soft = hs.gradient_sensitivity(model, spectrum, images, epsilon)
+    hard = hs.sensitivity(model, spectrum, images, epsilon)
+    assert np.corrcoef(soft.ravel(), hard.ravel())[0, 1] > 0.95
+    assert 0.7 < np.linalg.norm(soft) / np.linalg.norm(hard) < 1.4

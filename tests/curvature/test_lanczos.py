@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -159,7 +159,11 @@ KEPT = [(place, precision) for place in ("device", "disk") for precision in ("fu
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10**6), spikes=SPECTRUM, bulk=BULK, spare=st.integers(12, 20))
 def test_restarted_and_offloaded_lanczos_finds_the_dense_spikes(place, precision, seed, spikes, bulk, spare):
-    """Little room, so that it restarts; eigenvalues against the dense ones, residuals against the true ones."""
+    """Little room, so that it restarts; eigenvalues against the dense ones, residuals against the true ones.
+
+    In bfloat16 a vector's rounding is some 0.2 % of the largest eigenvalue: a hundredth of that cannot reach 0.02.
+    """
+    assume(precision == "full" or max(spikes) < 30 * min(spikes))
     operator, k = symmetric(spikes + bulk, seed, torch.float32), len(spikes)
     storage = hs.Storage(min(k + spare, k + len(bulk)), place, precision)
     spectrum = hs.lanczos(operator, k, tolerance=0.02, max_steps=600, storage=storage, seed=seed)

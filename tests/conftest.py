@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -13,10 +14,13 @@ from torch import Tensor, nn
 import hessian_surgery as hs
 from hessian_surgery import cli
 from hessian_surgery.comparison.preparing import Patient, examine
+from hessian_surgery.console.inputs import InputOptions, open_inputs
 from hessian_surgery.data.labelled import LabelledSet, together
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.models.small import SmallNet, train_smallnet
+from hessian_surgery.objective import rates, soft_rates
 from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.surgery.goal import Goal
 from hessian_surgery.surgery.loop import Observer
 
 SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
@@ -171,3 +175,28 @@ def shared() -> Path:
     if not (SHARED / "checkpoints").is_dir():
         pytest.skip(f"no real data and checkpoints at {SHARED} (set HESSIAN_SURGERY_SHARED)")
     return SHARED
+
+
+def real(shared: Path, name: str) -> tuple[nn.Module, Parts]:
+    """A real checkpoint's ResNet-50 and its data."""
+    options = InputOptions(
+        model="resnet50",
+        checkpoint=shared / "checkpoints" / f"resnet50-{name}.safetensors",
+        data=f"parquet:{shared / 'data' / name}",
+        hessian_data=None,
+        sensitivity_data=None,
+        heldout_data=None,
+        device="cpu",
+        image_size=None,
+        mean=None,
+        std=None,
+    )
+    opened = open_inputs(options, seed=0)
+    return opened.model, opened.parts
+
+
+def soft_objective(logits: Tensor, labels: Tensor, classes: int, temperature: float, price: float) -> Tensor:
+    """What a fit without limits makes small: σ of the soft class accuracies less the price of soft accuracy."""
+    soft = soft_rates(logits, labels, classes, temperature)
+    goal = Goal("sigma", 0.0, np.full(classes, -np.inf))
+    return goal.soft(rates(logits, labels, classes), soft[1].detach())(*soft, price)

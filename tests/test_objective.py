@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hessian_surgery as hs
-from hessian_surgery.objective import Rates, choose, logit_unit, rates, require_classes, soft_objective, soft_rates
+from conftest import soft_objective
+from hessian_surgery.objective import Rates, choose, logit_unit, rates, require_classes, soft_rates
 
 
 def made_up(seed, images=60, classes=4, dtype=torch.float64):

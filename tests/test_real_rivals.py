@@ -4,12 +4,9 @@ import pytest
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.data.images import Preprocessing
+from conftest import real
 from hessian_surgery.data.labelled import together
-from hessian_surgery.data.sources import open_data
 from hessian_surgery.evaluation import compute_logits
-from hessian_surgery.models.build import build_model
-from hessian_surgery.models.checkpoint import load_weights, read_checkpoint
 from hessian_surgery.rivals.edits import Start
 from hessian_surgery.rivals.posthoc import FINE_TAUS, logit_adjustment
 from hessian_surgery.rivals.subject import Subject
@@ -18,11 +15,7 @@ from hessian_surgery.rivals.subject import Subject
 @pytest.mark.full
 def test_a_little_logit_adjustment_keeps_most_of_the_majority_class(shared):
     """On logits, not probabilities: a quarter of log π must not turn the class of two images in three over."""
-    checkpoint = read_checkpoint(shared / "checkpoints" / "resnet50-ham10000.safetensors")
-    model = build_model(checkpoint.metadata["architecture"], 7)
-    load_weights(model, checkpoint)
-    mean, std = checkpoint.normalization()
-    parts = open_data(f"parquet:{shared / 'data' / 'ham10000'}", 0, Preprocessing(tuple(mean), tuple(std)))
+    model, parts = real(shared, "ham10000")
     images = together(parts.sensitivity, parts.heldout)
     assert len(images) == 2051
     logits = compute_logits(hs.Classifier(model.eval()), images)

@@ -4,21 +4,14 @@ import numpy as np
 import pytest
 
 import hessian_surgery as hs
-from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.sources import open_data
-from hessian_surgery.models.build import build_model
-from hessian_surgery.models.checkpoint import load_weights, read_checkpoint
+from conftest import real
 from hessian_surgery.surgery.amplitude import curvature_amplitude
 
 
 @pytest.mark.full
 def test_gradients_agree_with_differences_on_cifar10(shared):
     """On 1,000 images a class's accuracy moves in steps of a percent, so that differences are noisy themselves."""
-    checkpoint = read_checkpoint(shared / "checkpoints" / "resnet50-cifar10.safetensors")
-    model = build_model(checkpoint.metadata["architecture"], 10)
-    load_weights(model, checkpoint)
-    mean, std = checkpoint.normalization()
-    parts = open_data(f"parquet:{shared / 'data' / 'cifar10'}", 0, Preprocessing(tuple(mean), tuple(std)))
+    model, parts = real(shared, "cifar10")
     images = hs.cap_per_class(parts.sensitivity, 100).resident()
     spectrum = hs.lanczos(hs.Hessian(model.eval(), hs.hessian_batch(parts.hessian, 64).resident()), 4)
     epsilon = curvature_amplitude(float(spectrum.eigenvalues[0]))

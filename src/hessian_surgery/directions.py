@@ -214,7 +214,7 @@ def _probed(name: str, probe: Probe, vector: Vector, count: int) -> Directions:
                 slope = logit_tangent(probe.classifier, probe.space, direction, probe.data, probe.batch_size)
             except torch.OutOfMemoryError:
                 raise
-            except (RuntimeError, NotImplementedError):
+            except RuntimeError:  # NotImplementedError is one
                 forward = False
         if not forward:
             slope, amplitude = logit_difference(probe.change, direction, amplitude, unit)

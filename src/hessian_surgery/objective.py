@@ -33,7 +33,12 @@ class Rates:
 
 def rates(logits: Tensor, labels: Tensor, classes: int) -> Rates:
     """Exact rates of logits (n, C) against labels (n,); every class must have an image."""
-    predicted, truth = logits.argmax(dim=1).cpu(), labels.cpu()
+    return answer_rates(logits.argmax(dim=1), labels, classes)
+
+
+def answer_rates(predicted: Tensor, labels: Tensor, classes: int) -> Rates:
+    """Exact rates of answers (n,) against labels (n,); every class must have an image."""
+    predicted, truth = predicted.cpu(), labels.cpu()
     return Rates(float((predicted == truth).double().mean()), class_accuracy(predicted, truth, classes))
 
 
@@ -61,12 +66,6 @@ def soft_rates(logits: Tensor, labels: Tensor, classes: int, temperature: float)
     # A product, not a scattered sum, which a GPU adds up in another order each time.
     members = torch.nn.functional.one_hot(labels, classes).to(sure.dtype)
     return sure.mean(), (sure @ members) / members.sum(dim=0)
-
-
-def soft_objective(logits: Tensor, labels: Tensor, classes: int, temperature: float, price: float) -> Tensor:
-    """σ of the soft class accuracies less `price` times the soft accuracy: what a fit makes small."""
-    accuracy, per_class = soft_rates(logits, labels, classes, temperature)
-    return per_class.std(correction=0) - price * accuracy
 
 
 def unbeaten(accuracy: Array, spread: Array) -> list[int]:

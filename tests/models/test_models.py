@@ -3,12 +3,10 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.sources import open_data
+from conftest import real
 from hessian_surgery.evaluation import predict
 from hessian_surgery.metrics import measure
 from hessian_surgery.models.build import BUILT_IN, build_model
-from hessian_surgery.models.checkpoint import load_weights, read_checkpoint
 from hessian_surgery.models.resnet import resnet18, resnet34, resnet50
 
 
@@ -43,12 +41,8 @@ def test_bad_models_are_named(spec, message):
 
 
 def test_the_real_checkpoint_reaches_its_accuracy(shared):
-    checkpoint = read_checkpoint(shared / "checkpoints" / "resnet50-ham10000.safetensors")
-    model = build_model(checkpoint.metadata["architecture"], 7)
-    load_weights(model, checkpoint)
-    mean, std = checkpoint.normalization()
-    preprocessing = Preprocessing(tuple(mean), tuple(std))
-    heldout = open_data(f"parquet:{shared / 'data' / 'ham10000'}", 0, preprocessing).heldout
+    model, parts = real(shared, "ham10000")
+    heldout = parts.heldout
     metrics = measure(predict(hs.Classifier(model), heldout), heldout.labels, 7)
     assert metrics.accuracy == pytest.approx(0.7265, abs=0.03)
     assert metrics.sigma == pytest.approx(0.2026, abs=0.05)

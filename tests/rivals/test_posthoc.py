@@ -8,15 +8,23 @@ import torch.nn.functional as F
 from torch import nn
 
 import hessian_surgery as hs
+from conftest import soft_objective
 from hessian_surgery.comparison.entries import FAMILIES
+from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.models.head import Head
-from hessian_surgery.objective import TEMPERATURE, choose, logit_unit, rates, soft_objective
+from hessian_surgery.objective import TEMPERATURE, choose, logit_unit, rates
 from hessian_surgery.rivals import last_layer
 from hessian_surgery.rivals.edits import Start, apply_edits
 from hessian_surgery.rivals.posthoc import FINE_TAUS, POSTHOC, TAUS, along, planned
 from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.surgery.fitting import PRICES
+
+
+def folds(labels):
+    """The parts that a refit of the last layer is crossed over."""
+    return stratified_folds(labels, last_layer.FOLDS)
+
 
 MEANS = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
 
@@ -219,12 +227,14 @@ def test_no_image_is_scored_by_a_head_that_saw_its_label():
     subject = gaussians(0, (31, 20, 20))
     order = torch.randperm(71, generator=torch.Generator().manual_seed(0))
     features, labels = subject.features[order], subject.labels[order]
-    fold = last_layer._folds(labels, 3)
+    fold = folds(labels)
     other = next(
         relabelled
         for label in range(3)
         if label != labels[-1]
-        and torch.equal(last_layer._folds(relabelled := torch.cat([labels[:-1], torch.tensor([label])]), 3), fold)
+        and torch.equal(
+            stratified_folds(relabelled := torch.cat([labels[:-1], torch.tensor([label])]), last_layer.FOLDS), fold
+        )
     )
     mine = fold == fold[-1]
     before, after = (last_layer.refit(subject.head, features, seen, 3) for seen in (labels, other))
@@ -236,7 +246,7 @@ def test_no_image_is_scored_by_a_head_that_saw_its_label():
 
 def test_both_parts_hold_half_of_each_class():
     labels = torch.tensor([0, 1, 0, 0, 1, 2, 0, 1])
-    fold = last_layer._folds(labels, 3)
+    fold = folds(labels)
     assert fold.tolist() == [0, 0, 1, 0, 1, 0, 1, 0]
 
 

@@ -15,7 +15,7 @@ from hessian_surgery.metrics import Array
 from hessian_surgery.objective import unbeaten
 from hessian_surgery.rivals.edits import Edit
 from hessian_surgery.rivals.subject import Subject
-from hessian_surgery.seeding import generator
+from hessian_surgery.seeding import numpy_generator
 
 RESAMPLES = 2000
 # What every row is compared with at equal accuracy.
@@ -209,7 +209,7 @@ def weigh(subject: Subject, outcomes: list[Outcome], halves: list[Half], protoco
 
 def resampled(labels: Array, seed: int, resamples: int = RESAMPLES) -> Array:
     """How often each image occurs (R + 1, N): once in the first row, then in resamples drawn within each class."""
-    draw = np.random.default_rng(generator(seed, "compare-bootstrap").initial_seed())
+    draw = numpy_generator(seed, "compare-bootstrap")
     weights = np.ones((resamples + 1, len(labels)))
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)

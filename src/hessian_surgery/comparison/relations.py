@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from hessian_surgery.comparison.predictors import GAINS, METHOD, PREDICTORS, Case
 from hessian_surgery.errors import InputError
 from hessian_surgery.metrics import Array
-from hessian_surgery.seeding import generator
+from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.significance import holm
 
 PERMUTATIONS = 10_000
@@ -105,7 +105,7 @@ def correlate(one: Array, other: Array, groups: Groups, seed: int = 0) -> tuple[
     scale = np.sqrt((x @ x) * (y @ y))
     if sum(len(part) for part in members if len(part) > 1) < 3 or scale == 0:
         return None
-    draw = np.random.default_rng(generator(seed, "permutation").initial_seed())
+    draw = numpy_generator(seed, "permutation")
     permuted = np.tile(y, (PERMUTATIONS, 1))
     for part in members:
         permuted[:, part] = draw.permuted(permuted[:, part], axis=1)

@@ -37,6 +37,14 @@ def stratified_split(
     return tuple(data.subset(torch.cat(part).sort().values) for part in parts)
 
 
+def stratified_folds(labels: Tensor, count: int, draw: torch.Generator | None = None) -> Tensor:
+    """Which of so many parts each sample (n,) is in: those of a class in turn, or in random order, by a draw."""
+    folds = torch.empty_like(labels)
+    for members in _by_class(labels) if draw is None else _shuffled_by_class(labels, draw):
+        folds[members] = torch.arange(len(members), device=labels.device) % count
+    return folds
+
+
 def cap_per_class(data: LabelledSet, cap: int, seed: int = 0) -> LabelledSet:
     """At most `cap` samples of each class, drawn at random (section 9.2's sensitivity set)."""
     if cap < 1:
@@ -86,5 +94,9 @@ def hessian_batch(
 
 def _shuffled_by_class(labels: Tensor, draw: torch.Generator) -> list[Tensor]:
     """For each class that occurs, its positions in random order."""
-    groups = [(labels == label).nonzero().squeeze(1) for label in labels.unique()]
-    return [group[torch.randperm(len(group), generator=draw)] for group in groups]
+    return [group[torch.randperm(len(group), generator=draw)] for group in _by_class(labels)]
+
+
+def _by_class(labels: Tensor) -> list[Tensor]:
+    """For each class that occurs, its positions in order."""
+    return [(labels == label).nonzero().squeeze(1) for label in labels.unique()]

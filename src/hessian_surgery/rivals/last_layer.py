@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from scipy.optimize import minimize
 from torch import Tensor
 
+from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.errors import InputError
 from hessian_surgery.metrics import Array
 from hessian_surgery.models.head import Head
@@ -28,7 +29,7 @@ def refit(head: Head, features: Tensor, labels: Tensor, classes: int) -> list[tu
     bias = torch.zeros(len(weight)).to(features) if head.module.bias is None else head.module.bias.detach().to(features)
     if int(torch.bincount(labels, minlength=classes).min()) < FOLDS:
         raise InputError(f"a refit of the last layer needs {FOLDS} images of each class in the sensitivity half")
-    fold = _folds(labels, classes)
+    fold = stratified_folds(labels, FOLDS)
     found = []
     for pull in PULLS:
         crossed = torch.empty(len(features), len(weight), device=features.device)
@@ -71,12 +72,3 @@ def fit_head(
     best = minimize(objective, zero, jac=True, method="L-BFGS-B", options={"maxiter": 60, "ftol": 1e-6}).x
     rows = torch.tensor(best, dtype=features.dtype, device=features.device).view(outputs, width + 1)
     return weight + rows[:, :width] / scale, bias + rows[:, width]
-
-
-def _folds(labels: Tensor, classes: int) -> Tensor:
-    """Which part (n,) each image belongs to: the images of a class in turn."""
-    fold = torch.zeros_like(labels)
-    for label in range(classes):
-        members = (labels == label).nonzero().squeeze(1)
-        fold[members] = torch.arange(len(members), device=labels.device) % FOLDS
-    return fold

@@ -19,7 +19,7 @@ from hessian_surgery.rivals.last_layer import refit
 from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.surgery.crossfit import Surrogate, cross_fit
 from hessian_surgery.surgery.fitting import candidates, fit_path
-from hessian_surgery.surgery.goal import make_goal
+from hessian_surgery.surgery.goal import make_goal, usual_drop, usual_threshold
 
 TAUS = tuple(np.arange(0, 2.01, 0.25))
 FINE_TAUS = tuple(np.round(np.arange(0, 2.01, 0.05), 2))
@@ -132,8 +132,8 @@ def planned(family: str) -> "Posthoc":
         directions = join(families if subject.bias is None else [subject.bias, *families])
         surrogate = _surrogate(directions, subject, start, chosen)
         present = surrogate.rates()
-        strong = present.per_class > present.per_class.mean()
-        goal = make_goal(present, subject.classes, budget=1.0, protected=strong, max_drop=present.sigma / 2)
+        strong, drop = present.per_class > usual_threshold(present.per_class), usual_drop(present.per_class)
+        goal = make_goal(present, subject.classes, budget=1.0, protected=strong, max_drop=drop)
         steps = [step for step in cross_fit(surrogate, goal) if goal.allows(step.rates)]
         return [Candidate(WeightStep(directions, step.coefficients), step.rates) for step in steps]
 

@@ -15,7 +15,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import predict
 from hessian_surgery.metrics import Array
 from hessian_surgery.report.figures import BLUE, SKY, VERMILION, new_figure
-from hessian_surgery.seeding import generator
+from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.studies.setting import Seeking, keeping_weights, open_measured, open_setting, part_of, spike_rows
 from hessian_surgery.surgery.diagnosis import SensitivityStructure, analyse
 
@@ -149,7 +149,7 @@ def resample(correct: Correct, labels: Labels, classes: int, epsilon: float, res
     An image enters S by the K differences of its answers. Most images of a class share a few patterns of them, so that
     drawing the class anew is one multinomial draw over the patterns, and S a matrix product with the counts.
     """
-    rng = np.random.default_rng(generator(seed, "bootstrap").initial_seed())
+    rng = numpy_generator(seed, "bootstrap")
     difference = correct[0::2].astype(np.float64) - correct[1::2]
     drawn = np.empty((resamples, len(difference), classes))
     for j in range(classes):

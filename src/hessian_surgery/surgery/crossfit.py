@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.metrics import Array, class_accuracy
-from hessian_surgery.objective import Rates, rates
-from hessian_surgery.seeding import generator
+from hessian_surgery.data.splits import stratified_folds
+from hessian_surgery.metrics import Array
+from hessian_surgery.objective import Rates, answer_rates, rates
+from hessian_surgery.seeding import generator, numpy_generator
 from hessian_surgery.surgery.fitting import PRICES, SHARES, fit_path
 from hessian_surgery.surgery.goal import Goal
 
@@ -95,7 +96,7 @@ def gain(before: Tensor, after: Tensor, labels: Tensor, goal: Goal, seed: int = 
     cells = 2 * (before == labels).long() + (after == labels).long()  # right neither time, after, before, both times
     table = torch.bincount(4 * labels + cells, minlength=4 * classes).view(classes, 4).cpu().numpy()
     count = table.sum(axis=1)
-    draw = np.random.default_rng(generator(seed, "gain").initial_seed())
+    draw = numpy_generator(seed, "gain")
     # Half an image more in each cell: two images that both changed are no proof.
     shares = (table + 0.5) / (table + 0.5).sum(axis=1, keepdims=True)
     rows = [draw.multinomial(n, share, size=RESAMPLES) for n, share in zip(count, shares, strict=True)]
@@ -118,21 +119,10 @@ def _foresee(surrogate: Surrogate, paths: Array, folds: Tensor) -> Iterator[Fore
         mean = paths[:, number].mean(axis=0)
         for share in SHARES:
             predicted = (surrogate.logits + share * moved).argmax(dim=1)
-            seen = _rates(predicted, surrogate.labels, surrogate.classes)
+            seen = answer_rates(predicted, surrogate.labels, surrogate.classes)
             yield Foreseen(share * mean, seen, predicted, price, share)
 
 
-def _rates(predicted: Tensor, labels: Tensor, classes: int) -> Rates:
-    accuracy = float((predicted == labels).double().mean())
-    return Rates(accuracy, class_accuracy(predicted.cpu(), labels.cpu(), classes))
-
-
 def _folds(labels: Tensor, seed: int) -> Tensor:
-    """Which fold each image (n,) is in; each class is spread evenly."""
-    draw = generator(seed, "folds")
-    folds = torch.empty_like(labels)
-    for label in labels.unique():
-        members = (labels == label).nonzero().squeeze(1)
-        order = torch.randperm(len(members), generator=draw).to(labels.device)
-        folds[members[order]] = torch.arange(len(members), device=labels.device) % FOLDS
-    return folds
+    """Which fold each image (n,) is in."""
+    return stratified_folds(labels, FOLDS, generator(seed, "folds"))

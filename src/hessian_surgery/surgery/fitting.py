@@ -28,8 +28,6 @@ def fit_path(
     labels: Tensor,
     classes: int,
     goal: Goal | None = None,
-    temperature: float = TEMPERATURE,
-    ridge: float = RIDGE,
 ) -> list[Array]:
     """Coefficients (size,) that make goal − price · accuracy + ridge · mean(c²) least, soft, for each price in turn.
 
@@ -40,11 +38,9 @@ def fit_path(
         labels: (n,).
         classes: C.
         goal: σ, with no class protected, by default.
-        temperature: of the softmax that stands for accuracy, in units of `logit_unit`.
-        ridge: how much long steps cost.
     """
     start = logits_at(torch.zeros(size, device=labels.device))
-    temperature = temperature * logit_unit(start)
+    temperature = TEMPERATURE * logit_unit(start)
     present, (_, soft_present) = rates(start, labels, classes), soft_rates(start, labels, classes, temperature)
     soft_goal = (goal or Goal("sigma", 0.0, np.full(classes, -np.inf))).soft(present, soft_present)
     found, values = [], np.zeros(size)
@@ -53,7 +49,7 @@ def fit_path(
         def objective(c: Array, price: float = price) -> tuple[float, Array]:
             coefficients = torch.tensor(c, dtype=torch.float32, device=labels.device, requires_grad=True)
             soft = soft_rates(logits_at(coefficients), labels, classes, temperature)
-            value = soft_goal(*soft, price) + ridge * coefficients.square().mean()
+            value = soft_goal(*soft, price) + RIDGE * coefficients.square().mean()
             (slope,) = torch.autograd.grad(value, coefficients)
             return value.item(), slope.double().cpu().numpy()
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.metrics import Array
+from hessian_surgery.metrics import Array, sigma
 from hessian_surgery.objective import Rates
 from hessian_surgery.surgery.planning import Target
 
@@ -79,6 +79,16 @@ class SoftGoal:
         else:
             value = NEAR_WORST * torch.logsumexp(-per_class / NEAR_WORST, dim=0)
         return value - price * accuracy + PENALTY * torch.relu(self.limits - per_class).sum()
+
+
+def usual_threshold(per_class: Array) -> float:
+    """Above which accuracy a class is strong, and protected, unless something else is said: the mean."""
+    return float(per_class.mean())
+
+
+def usual_drop(per_class: Array) -> float:
+    """What a protected class may lose unless something else is said: half of σ."""
+    return sigma(per_class) / 2
 
 
 def make_goal(

@@ -25,7 +25,7 @@ from hessian_surgery.objective import Rates
 from hessian_surgery.parameters import ParameterSpace, Snapshot
 from hessian_surgery.surgery.amplitude import Controller, Signal, curvature_amplitude, start_control
 from hessian_surgery.surgery.config import SurgeryConfig
-from hessian_surgery.surgery.goal import Goal, class_number, make_goal
+from hessian_surgery.surgery.goal import Goal, class_number, make_goal, usual_drop, usual_threshold
 from hessian_surgery.surgery.phases import accumulate, overlap, staleness
 from hessian_surgery.surgery.planning import Plan, Target, plan, recommended_exponent, strong_floor, strong_threshold
 from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
@@ -99,14 +99,14 @@ class Problem:
         given, planned = self.config.strong_above, self.config.algorithm == "planned"
         if given is not None:
             return given
-        return float(self.base.mean()) if planned else strong_threshold(self.base)
+        return (usual_threshold if planned else strong_threshold)(self.base)
 
     @property
     def max_drop(self) -> float:
         """How much of its accuracy a protected class may lose."""
         if self.config.max_drop is not None:
             return self.config.max_drop
-        return sigma(self.base) / 2 if self.config.algorithm == "planned" else LOOP_DROP
+        return usual_drop(self.base) if self.config.algorithm == "planned" else LOOP_DROP
 
     @property
     def protected(self) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from hessian_surgery.surgery.loop import (
     find_spikes,
     timed,
 )
+from hessian_surgery.tangents import logits_after
 
 # A step that breaks a limit where it is measured is halved so often before it is given up.
 HALVINGS = 3
@@ -127,7 +129,7 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
 def find_directions(problem: Problem, logits: Tensor, spikes: Spectrum | None, observer: Observer) -> Directions:
     """What the config asks for, at the present weights: the head's biases, class gradients, spikes."""
     config, data = problem.config, problem.sensitivity_data
-    progress = lambda done, total: observer.stage("directions", done, total)  # noqa: E731
+    progress = partial(observer.stage, "directions")
     probe = Probe(problem.classifier, problem.space, data, logits, config.batch_size, progress)
     first, _ = next(data.batches(2, problem.classifier.device))
     bias = bias_directions(probe, find_head(problem.classifier, first))
@@ -162,21 +164,16 @@ def make_surrogate(problem: Problem, logits: Tensor, directions: Directions) -> 
 
 def measure(problem: Problem, goal: Goal, directions: Directions, plan: Foreseen, present: Rates) -> Tried:
     """Take a step and look; halve it while it breaks a limit or betters nothing. The weights come back."""
-    data, before = problem.sensitivity_data, problem.space.snapshot()
-    whole, share = directions.step(plan.coefficients), 1.0
-    try:
-        for attempt in range(HALVINGS + 1):
-            problem.space.perturb(whole, share)
-            logits = compute_logits(problem.classifier, data, problem.config.batch_size)
-            problem.space.restore(before)
-            seen = rates(logits, data.labels, len(data.classes))
-            kept = goal.allows(seen) and goal.score(seen) < goal.score(present)
-            if kept or attempt == HALVINGS:
-                break
-            share /= 2
-    finally:
-        problem.space.restore(before)
-    return Tried(share * whole, share, seen, kept)
+    data, size = problem.sensitivity_data, problem.config.batch_size
+    step, share = directions.step(plan.coefficients), 1.0
+    for attempt in range(HALVINGS + 1):
+        logits = logits_after(problem.classifier, problem.space, step, data, size)
+        seen = rates(logits, data.labels, len(data.classes))
+        kept = goal.allows(seen) and goal.score(seen) < goal.score(present)
+        if kept or attempt == HALVINGS:
+            break
+        step, share = step / 2, share / 2
+    return Tried(step, share, seen, kept)
 
 
 def responses(surrogate: Surrogate) -> Array:

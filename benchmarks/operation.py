@@ -19,15 +19,20 @@ from hessian_surgery.data.splits import cap_per_class
 RESULTS = Path(__file__).parent / "results" / "operation.json"
 
 
+# Training images of a class that are read before the clock starts; an operation draws from them.
+TRAINING = 1000
+
+
 def operate(opened: Opened, config: hs.SurgeryConfig, cap: int | None) -> dict[str, Any]:
     """One operation on a copy of the model; `cap` images of a class at most in each part that is measured."""
-    parts = opened.parts
+    parts, device = opened.parts, opened.classifier.device
     labelled = [part if cap is None else cap_per_class(part, cap) for part in (parts.sensitivity, parts.heldout)]
-    sensitivity, heldout = (part.resident(opened.classifier.device) for part in labelled)
+    sensitivity, heldout = (part.resident(device) for part in labelled)
+    training = cap_per_class(parts.hessian, TRAINING).resident()
     model = copy.deepcopy(opened.model)
     started = time.perf_counter()
     outcome = hs.operate(
-        model, hessian_data=parts.hessian, sensitivity_data=sensitivity, heldout_data=heldout, config=config
+        model, hessian_data=training, sensitivity_data=sensitivity, heldout_data=heldout, config=config
     )
     if opened.classifier.device.type == "cuda":
         torch.cuda.synchronize()

@@ -113,18 +113,25 @@ class Classifier:
                 parameter.requires_grad_(requires_grad)
             for module, registered in buffers:
                 module._buffers.update(registered)
-            for buffer, saved in contents:
-                _undo(buffer, saved)
+            _undo(contents)
             torch.set_rng_state(random_state)
             if cuda_states:
                 torch.cuda.set_rng_state_all(cuda_states)
 
 
 @torch.no_grad()
-def _undo(buffer: Tensor, saved: Tensor) -> None:
-    # Writing back what has not changed would still tell autograd that it has, and spoil a Hessian's kept graph.
-    if not torch.equal(buffer, saved):
-        buffer.copy_(saved)
+def _undo(contents: list[tuple[Tensor, Tensor]]) -> None:
+    """Bring buffers back to their saved values."""
+    # Writing back what has not changed would still tell autograd that it has, and spoil a Hessian's kept graph. All of
+    # one kind are compared at once: each comparison waits for the GPU.
+    kinds: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = {}
+    for buffer, saved in contents:
+        kinds.setdefault((buffer.device, buffer.dtype), []).append((buffer, saved))
+    for pairs in kinds.values():
+        now, before = (torch.cat([tensor.reshape(-1) for tensor in side]) for side in zip(*pairs, strict=True))
+        for buffer, saved in () if torch.equal(now, before) else pairs:
+            if not torch.equal(buffer, saved):
+                buffer.copy_(saved)
 
 
 def as_classifier(model: nn.Module | Classifier) -> Classifier:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.classifier import Classifier, deterministic_kernels
+from hessian_surgery.classifier import Classifier
 from hessian_surgery.curvature.basis import Basis, Place, Storage, length
 from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.curvature.lanczos import Progress, Spectrum
@@ -49,6 +49,7 @@ class Directions:
         scales: length (K,) of the step in weight space that a coefficient of 1 means.
         changes: of each image's logits, per unit coefficient (K, N, C), on the weights' device or, where they would
             take too much of its memory, on the host or on disk.
+        exact: of how many, the first ones, the changes are linear at any length, as those of biases are.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Directions:
     vector: Vector
     scales: Array
     changes: Tensor
+    exact: int = 0
 
     def __len__(self) -> int:
         return len(self.scales)
@@ -120,15 +122,14 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
     rows = _rows(len(chosen.classes), space.dimension, space.dtype, space.device)
     squares = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
     temperature, batch = TEMPERATURE * logit_unit(probe.logits), min(MICRO, probe.batch_size)
-    with deterministic_kernels(exact=True):
-        found = soft_accuracy_gradients(probe.classifier, space, chosen, temperature, batch, squares)
-        for label, gradient in found:
-            if not torch.isfinite(gradient).all():
-                name = chosen.classes[label]
-                raise InputError(f"hessian_data: the gradient of class {name!r} is not finite; check its images")
-            rows.append(gradient)
-            if probe.progress is not None:
-                probe.progress(label + 1, len(chosen.classes))
+    found = soft_accuracy_gradients(probe.classifier, space, chosen, temperature, batch, squares)
+    for label, gradient in found:
+        if not torch.isfinite(gradient).all():
+            name = chosen.classes[label]
+            raise InputError(f"hessian_data: the gradient of class {name!r} is not finite; check its images")
+        rows.append(gradient)
+        if probe.progress is not None:
+            probe.progress(label + 1, len(chosen.classes))
     size = (squares / (chosen.counts / batch).ceil().sum()).sqrt()
     size += size.mean().clamp(min=1e-30)
     kept, device = rows.vectors(), space.device
@@ -171,7 +172,7 @@ def bias_directions(probe: Probe, head: Head | None) -> Directions | None:
         return row
 
     changes = unit * torch.eye(count, device=probe.space.device)[:, None, :].expand(count, *probe.logits.shape)
-    return Directions("bias", probe.space, vector, np.full(count, unit), changes)
+    return Directions("bias", probe.space, vector, np.full(count, unit), changes, exact=count)
 
 
 def join(families: list[Directions]) -> Directions:
@@ -188,7 +189,7 @@ def join(families: list[Directions]) -> Directions:
         family, own = owners[i]
         return family.vector(own)
 
-    return Directions(name, families[0].space, vector, scales, changes)
+    return Directions(name, families[0].space, vector, scales, changes, families[0].exact)
 
 
 def random_directions(probe: Probe, count: int, seed: int = 0) -> Directions:

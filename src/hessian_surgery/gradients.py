@@ -1,15 +1,22 @@
 """Gradients of each class's soft accuracy in weight space: one backward pass over the images of each class."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from hessian_surgery import batches
+from hessian_surgery.batches import Inputs
 from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.capture import recorded
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import ParameterSpace
+
+# From so many batches on, recording a pass takes less time than it saves.
+WORTH_RECORDING = 16
+
+Slope = Callable[[Inputs, Tensor, Tensor], Tensor]
 
 
 def soft_accuracy_gradients(
@@ -34,29 +41,57 @@ def soft_accuracy_gradients(
         batch_size: images per forward and backward pass.
         squares: (p,), to which the square of each batch's mean gradient is added.
     """
+
+    def plain(inputs: Inputs, labels: Tensor, weights: Tensor) -> Tensor:
+        logits = classifier.logits(batches.channels_last(inputs))
+        sure = torch.softmax(logits / temperature, dim=1).gather(1, labels[:, None]).squeeze(1)
+        if not sure.requires_grad:
+            raise InputError("parameters: the logits do not depend on these weights; let others move")
+        return space.flatten(torch.autograd.grad(weights.to(sure) @ sure, space.parameters, materialize_grads=True))
+
+    batch_size = min(batch_size, int(data.counts.max()))
+    many = int((data.counts / batch_size).ceil().sum()) >= WORTH_RECORDING
+    slope = _replayed(plain, batch_size) if many else plain
     for label in range(len(data.classes)):
         members = (data.labels == label).nonzero().squeeze(1)
         if len(members) > 0:
-            yield label, _gradient(classifier, space, data.subset(members), temperature, batch_size, squares)
+            with classifier.evaluating(), space.freezing_others(classifier.module), torch.enable_grad():
+                gradient = _gradient(slope, data.subset(members), batch_size, classifier.device, squares)
+            yield label, gradient
+            del gradient
 
 
 def _gradient(
-    classifier: Classifier,
-    space: ParameterSpace,
-    members: LabelledSet,
-    temperature: float,
-    batch_size: int,
-    squares: Tensor | None,
+    slope: Slope, members: LabelledSet, batch_size: int, device: torch.device, squares: Tensor | None
 ) -> Tensor:
-    total = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
-    with classifier.evaluating(), space.freezing_others(classifier.module), torch.enable_grad():
-        for inputs, labels in members.batches(batch_size, classifier.device):
-            logits = classifier.logits(batches.channels_last(inputs))
-            sure = torch.softmax(logits / temperature, dim=1).gather(1, labels[:, None]).sum()
-            if not sure.requires_grad:
-                raise InputError("parameters: the logits do not depend on these weights; let others move")
-            slope = space.flatten(torch.autograd.grad(sure, space.parameters, materialize_grads=True))
-            total += slope
-            if squares is not None:
-                squares.addcmul_(slope, slope, value=1 / len(labels) ** 2)
+    """The mean of the images' slopes (p,)."""
+    total: Tensor | None = None
+    for inputs, labels in members.batches(batch_size, device):
+        found = slope(inputs, labels, torch.ones(len(labels), device=device))
+        if squares is not None:
+            squares.addcmul_(found, found, value=1 / len(labels) ** 2)
+        total = found if total is None else total.add_(found)
+    assert total is not None  # a class that is asked for has images
     return total.div_(len(members))
+
+
+def _replayed(slope: Slope, size: int) -> Slope:
+    """The same function, recorded at its first batch of `size` images; a shorter one is filled up at weight 0.
+
+    Inputs that are not one tensor, or not on a GPU, are passed on as they are.
+    """
+    kept: list[Slope] = []
+
+    def replay(inputs: Inputs, labels: Tensor, weights: Tensor) -> Tensor:
+        if not (isinstance(inputs, Tensor) and inputs.is_cuda):
+            return slope(inputs, labels, weights)
+        missing = size - len(labels)
+        if missing:
+            inputs = torch.cat([inputs, inputs[:1].expand(missing, *inputs.shape[1:])])
+            labels = torch.cat([labels, labels[:1].expand(missing)])
+            weights = torch.cat([weights, weights.new_zeros(missing)])
+        if not kept:
+            kept.append(recorded(slope, inputs, labels, weights))
+        return kept[0](inputs, labels, weights)
+
+    return replay

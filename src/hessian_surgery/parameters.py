@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import NewType
 
 import torch
@@ -33,7 +34,7 @@ class ParameterSpace:
         """p, the number of weights."""
         return sum(parameter.numel() for parameter in self.parameters)
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
         """The dtype of flat vectors: at least float32."""
         dtype = torch.float32

@@ -43,7 +43,7 @@ class Problem:
     def logits(self, module=None):
         return (module or self.module)(self.inputs)
 
-    def measured(self, step):
+    def measured(self, step, positions=None):
         moved = copy.deepcopy(self.module)
         self.directions.space.of(moved).perturb(step)
         return self.logits(moved)

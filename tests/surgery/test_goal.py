@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 import hessian_surgery as hs
 from hessian_surgery.objective import Rates, rates, soft_rates
-from hessian_surgery.surgery.goal import NEAR_WORST, PENALTY, Goal, class_number, make_goal
+from hessian_surgery.surgery.goal import NEAR_WORST, PENALTY, Goal, class_number, make_goal, usual_drop
 
 NAMES = ("ant", "bee", "cat")
 BASE = Rates(0.8, np.array([0.6, 0.8, 0.95]))
@@ -134,7 +134,15 @@ def test_what_a_protected_class_loses_beyond_its_limit_costs_the_penalty():
     for last, beyond in ((0.9, 0.0), (0.751, 0.0), (0.7, 0.05), (0.6, 0.15)):
         per_class = torch.tensor([0.2, 0.9, last])
         cost = soft(torch.tensor(0.7), per_class, 1.0) - free(torch.tensor(0.7), per_class, 1.0)
-        assert float(cost) == pytest.approx(PENALTY * beyond, abs=1e-6)
+        assert float(cost) == pytest.approx(PENALTY * beyond / 3, abs=1e-6)
+
+
+def test_what_a_class_may_lose_unless_it_is_said():
+    """σ; but a tenth at most; but no less than twice a usual class's standard error."""
+    many, even = np.full(4, 10_000), np.array([0.78, 0.8, 0.8, 0.82])
+    assert usual_drop(even, many) == pytest.approx(np.std(even))
+    assert usual_drop(np.array([0.2, 0.9, 0.9, 0.9]), many) == 0.1
+    assert usual_drop(even, np.array([16, 16, 400, 16])) == pytest.approx(2 * np.sqrt(0.8 * 0.2 / 16))
 
 
 def test_a_soft_target_is_as_far_away_as_the_exact_one():

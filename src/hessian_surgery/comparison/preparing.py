@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.comparison.entries import FAMILIES, wanted_count
@@ -55,6 +56,11 @@ def examine(patient: Patient, methods: Iterable[str], observer: Observer) -> Sub
     first, _ = next(images.batches(2, classifier.device))
     head = find_head(classifier, first)
     size, device = patient.config.batch_size, problem.space.device
+
+    def measured(step: Tensor, positions: Tensor | None) -> Tensor:
+        some = images if positions is None else images.subset(positions.cpu())
+        return logits_after(classifier, problem.space, step, some, size)
+
     features = None
     if head is None:
         logits = compute_logits(classifier, images, size)
@@ -67,7 +73,7 @@ def examine(patient: Patient, methods: Iterable[str], observer: Observer) -> Sub
         training_counts=torch.bincount(patient.training.labels, minlength=len(images.classes)),
         head=head,
         features=None if features is None else features.to(device),
-        measured=lambda step: logits_after(classifier, problem.space, step, images, size),
+        measured=measured,
         counts={
             "spikes": patient.config.spike_count(len(images.classes)),
             "class-gradients": len(images.classes),

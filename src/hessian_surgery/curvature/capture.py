@@ -1,4 +1,4 @@
-"""A product recorded as a CUDA graph and replayed: on a fast GPU launching kernels takes longer than running them."""
+"""A function recorded as a CUDA graph and replayed: on a fast GPU launching kernels takes longer than running them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,29 +38,30 @@ def recordable(device: torch.device) -> Iterator[None]:
     torch.cuda.current_stream(device).wait_stream(stream)
 
 
-def recorded(function: Callable[[Tensor], Tensor], example: Tensor) -> Callable[[Tensor], Tensor]:
-    """The same function of vectors like `example`, replayed where the device and the function allow it.
+def recorded(function: Callable[..., Tensor], *examples: Tensor) -> Callable[..., Tensor]:
+    """The same function of tensors like `examples`, replayed where the device and the function allow it.
 
     What cannot be recorded (a layer that asks the GPU for a number in the middle) is run as it is.
     """
-    device = example.device
+    device = examples[0].device
     if device.type != "cuda" or device in _refused:
         return function
-    argument = torch.zeros_like(example)
+    arguments = [example.clone() for example in examples]
     with recordable(device):
-        function(argument)  # what is wrong with the function itself shows here
+        function(*arguments)  # what is wrong with the function itself shows here
     try:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=_pool(device), stream=_stream(device)):
-            result = function(argument)
+            result = function(*arguments)
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         _refused.add(device)
         return function
 
-    def replay(vector: Tensor) -> Tensor:
-        argument.copy_(vector)
+    def replay(*given: Tensor) -> Tensor:
+        for argument, tensor in zip(arguments, given, strict=True):
+            argument.copy_(tensor)
         graph.replay()
         return result.clone()
 

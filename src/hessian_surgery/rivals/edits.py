@@ -115,8 +115,19 @@ class Start:
             return replace(self, logits=logits, unmapped=logits, edits=edits)
         if not edit.coefficients.any():
             return replace(self, edits=edits)
-        steps = [past.directions.step(past.coefficients) for past in edits if isinstance(past, WeightStep)]
-        unmapped = subject.measured(torch.stack(steps).sum(dim=0))
-        return replace(
-            self, logits=self.logits + self.scale * (unmapped - self.unmapped), unmapped=unmapped, edits=edits
-        )
+        unmapped = self.moved(edit, subject)
+        return replace(self, logits=self._mapped(unmapped), unmapped=unmapped, edits=edits)
+
+    def looked_at(self, edit: WeightStep, subject: "Subject", positions: Tensor) -> Tensor:
+        """Logits (n, C) of some images after a further step, by a forward pass."""
+        return self._mapped(self.moved(edit, subject, positions), positions)
+
+    def moved(self, edit: WeightStep, subject: "Subject", positions: Tensor | None = None) -> Tensor:
+        """Logits of the weights after a further step, before any map, by a forward pass."""
+        steps = [e.directions.step(e.coefficients) for e in (*self.edits, edit) if isinstance(e, WeightStep)]
+        return subject.measured(torch.stack(steps).sum(dim=0), positions)
+
+    def _mapped(self, unmapped: Tensor, positions: Tensor | None = None) -> Tensor:
+        """What the maps so far make of the logits of moved weights."""
+        whole = slice(None) if positions is None else positions
+        return self.logits[whole] + self.scale * (unmapped - self.unmapped[whole])

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from hessian_surgery.directions import Directions, join
 from hessian_surgery.errors import InputError
+from hessian_surgery.metrics import Array
 from hessian_surgery.objective import Rates, logit_unit, rates, unbeaten
 from hessian_surgery.rivals.edits import Edit, LogitMap, Start, WeightStep
 from hessian_surgery.rivals.last_layer import refit
 from hessian_surgery.rivals.subject import Subject
-from hessian_surgery.surgery.crossfit import Surrogate, cross_fit
+from hessian_surgery.surgery.crossfit import Surrogate, foresee
 from hessian_surgery.surgery.fitting import candidates, fit_path
 from hessian_surgery.surgery.goal import make_goal, usual_drop, usual_threshold
 
@@ -122,7 +123,7 @@ def along(family: str, count: int | None = None) -> "Posthoc":
 
 
 def planned(family: str) -> "Posthoc":
-    """What `operate` proposes in its first round: a step along the head's biases and a family, chosen by cross-fitting.
+    """What `operate` does in its first round: a step along the head's biases and a family, chosen by cross-fitting.
 
     The rates of its candidates are those foreseen on images not fitted to, so that a budget holds elsewhere too.
     """
@@ -132,9 +133,17 @@ def planned(family: str) -> "Posthoc":
         directions = join(families if subject.bias is None else [subject.bias, *families])
         surrogate = _surrogate(directions, subject, start, chosen)
         present = surrogate.rates()
-        strong, drop = present.per_class > usual_threshold(present.per_class), usual_drop(present.per_class)
+        count = np.bincount(surrogate.labels.cpu().numpy(), minlength=surrogate.classes)
+        strong, drop = present.per_class > usual_threshold(present.per_class), usual_drop(present.per_class, count)
         goal = make_goal(present, subject.classes, budget=1.0, protected=strong, max_drop=drop)
-        steps = [step for step in cross_fit(surrogate, goal) if goal.allows(step.rates)]
+
+        def look(coefficients: Array, positions: Tensor) -> Tensor:
+            return start.looked_at(
+                WeightStep(directions, coefficients), subject, chosen.to(positions.device)[positions]
+            )
+
+        found = foresee(surrogate, goal, directions.exact, look)
+        steps = [step for step in found if goal.allows(step.rates)]
         return [Candidate(WeightStep(directions, step.coefficients), step.rates) for step in steps]
 
     return method

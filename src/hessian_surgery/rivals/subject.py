@@ -14,10 +14,10 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.models.head import Head
 from hessian_surgery.tensorfile import read_tensors, save_tensors
 
-Measured = Callable[[Tensor], Tensor]
+Measured = Callable[[Tensor, Tensor | None], Tensor]
 
 
-def _no_weights(_: Tensor) -> Tensor:
+def _no_weights(_: Tensor, __: Tensor | None) -> Tensor:
     raise InputError("there are no weights to move: only logits are at hand")
 
 
@@ -34,7 +34,8 @@ class Subject:
         features: its inputs (N, d).
         directions: families of directions, by name.
         bias: the head's biases as directions, where it has some.
-        measured: the logits (N, C) after a step (p,) in weight space, by a forward pass.
+        measured: the logits after a step (p,) in weight space, by a forward pass, of the images at some positions (n,),
+            or of all.
         counts: how many directions of each family a method takes that does not say.
         prepared: seconds that each family took to prepare, by name.
         missing: why a family could not be had, by name.

@@ -61,7 +61,7 @@ class SurgeryConfig:
         target: what the p-rule and the choice of the best iterate aim at.
         strong_above: classes above this accuracy are strong, and protected; None means the mean, and in the loop the
             mean plus one σ.
-        max_drop: how much of its accuracy a protected class may lose in a planned operation, half of σ by default,
+        max_drop: how much of its accuracy a protected class may lose in a planned operation, `usual_drop` by default,
             or be planned to lose in an iteration of the loop, 0.01 by default.
         reference: whether drops count from the starting model or from the previous iteration, as in the paper.
         rollback_sigma: an iteration that raises σ by more is rolled back.

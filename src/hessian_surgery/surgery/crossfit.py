@@ -1,7 +1,7 @@
-"""Cross-fitting: what a fitted step does to images that it was not fitted to, without a forward pass."""
+"""Cross-fitting: what a fitted step does to images that it was not fitted to."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ FOLDS = 4
 # Resamples of the images that give a gain its standard error, and how many of those a step must gain to be worth it.
 # One let steps through, chosen from 140, in half of the cases where nothing is to gain.
 RESAMPLES, ERRORS = 200, 2.0
+
+# Coefficients (K,), positions (n,) → the logits (n, C) of those images after the step, by a forward pass.
+Look = Callable[[Array, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class Surrogate:
         changes = self.changes[:, positions]
         return Surrogate(self.logits[positions], changes, self.labels[positions], self.classes)
 
+    def first(self, count: int) -> "Surrogate":
+        """Some of the directions: the first ones."""
+        return replace(self, changes=self.changes[:count])
+
     def rates(self) -> Rates:
         """The exact rates of the logits as they are."""
         return rates(self.logits, self.labels, self.classes)
@@ -70,17 +77,38 @@ class Foreseen:
     share: float = 0.0
 
 
-def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Foreseen]:
+def foresee(surrogate: Surrogate, goal: Goal, exact: int, look: Look, seed: int = 0) -> list[Foreseen]:
+    """Steps along all directions, and along the first ones alone, of which so many are `exact`: linear at any length.
+
+    So an operation is at least foreseen to do as well as the biases alone, whose steps need no forward pass. The first
+    step does nothing.
+    """
+    found = cross_fit(surrogate, goal, seed, look)
+    if not 0 < exact < len(surrogate.changes):
+        return found
+    alone = cross_fit(surrogate.first(exact), goal, seed)[1:]
+    unused = len(surrogate.changes) - exact
+    return found + [replace(step, coefficients=np.pad(step.coefficients, (0, unused))) for step in alone]
+
+
+def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0, look: Look | None = None) -> list[Foreseen]:
     """Steps at every price and share, each foreseen by cross-fitting; the first does nothing.
 
     Temperature, ridge and family are not chosen so: among more candidates the best one is further from what it seems
     (docs/results/surgery.md).
+
+    Args:
+        surrogate: what fits are made to.
+        goal: what they make small.
+        seed: of the folds.
+        look: measures each fit on the images that it was not fitted to, all prices in one pass each; its shorter steps
+            are then foreseen to second order. Without it all are to first order.
     """
     size, folds = len(surrogate.changes), _folds(surrogate.labels, seed)
     nothing = Foreseen(np.zeros(size), surrogate.rates(), surrogate.logits.argmax(dim=1))
     others = [surrogate.subset((folds != i).nonzero().squeeze(1)) for i in range(FOLDS)]
     paths = [fit_path(part.at, size, part.labels, part.classes, goal) for part in others]
-    return [nothing, *_foresee(surrogate, np.array(paths), folds)]
+    return [nothing, *_foresee(surrogate, np.array(paths), folds, look)]
 
 
 def choose_foreseen(found: list[Foreseen], goal: Goal) -> Foreseen:
@@ -109,16 +137,19 @@ def gain(before: Tensor, after: Tensor, labels: Tensor, goal: Goal, seed: int = 
     return better(table), float(np.std([better(cells) for cells in np.stack(rows, axis=1)]))
 
 
-def _foresee(surrogate: Surrogate, paths: Array, folds: Tensor) -> Iterator[Foreseen]:
+def _foresee(surrogate: Surrogate, paths: Array, folds: Tensor, look: Look | None) -> Iterator[Foreseen]:
     """The steps of fits (folds, prices, K), each to all but one fold's images."""
     for number, price in enumerate(PRICES):
-        moved = torch.zeros_like(surrogate.logits)
+        slope, bend = torch.zeros_like(surrogate.logits), torch.zeros_like(surrogate.logits)
         for i, fits in enumerate(paths):
-            coefficients = torch.tensor(fits[number], dtype=torch.float32, device=moved.device)
-            moved[folds == i] = torch.einsum("k,knc->nc", coefficients, surrogate.changes[:, folds == i])
+            mine = (folds == i).nonzero().squeeze(1)
+            coefficients = torch.tensor(fits[number], dtype=torch.float32, device=slope.device)
+            slope[mine] = torch.einsum("k,knc->nc", coefficients, surrogate.changes[:, mine])
+            if look is not None:
+                bend[mine] = look(fits[number], mine).to(bend) - surrogate.logits[mine] - slope[mine]
         mean = paths[:, number].mean(axis=0)
         for share in SHARES:
-            predicted = (surrogate.logits + share * moved).argmax(dim=1)
+            predicted = (surrogate.logits + share * slope + share**2 * bend).argmax(dim=1)
             seen = answer_rates(predicted, surrogate.labels, surrogate.classes)
             yield Foreseen(share * mean, seen, predicted, price, share)
 

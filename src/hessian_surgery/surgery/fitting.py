@@ -5,8 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from hessian_surgery.curvature.capture import recorded
 from hessian_surgery.metrics import Array
 from hessian_surgery.objective import TEMPERATURE, logit_unit, rates, soft_rates
 from hessian_surgery.surgery.goal import Goal
@@ -43,17 +45,25 @@ def fit_path(
     temperature = TEMPERATURE * logit_unit(start)
     present, (_, soft_present) = rates(start, labels, classes), soft_rates(start, labels, classes, temperature)
     soft_goal = (goal or Goal("sigma", 0.0, np.full(classes, -np.inf))).soft(present, soft_present)
+
+    def value_and_slope(coefficients: Tensor, price: Tensor) -> Tensor:
+        free = coefficients.detach().requires_grad_()
+        soft = soft_rates(logits_at(free), labels, classes, temperature)
+        value = soft_goal(*soft, price) + RIDGE * free.square().mean()
+        return torch.cat([value.detach()[None], *torch.autograd.grad(value, free)])
+
+    evaluate = recorded(value_and_slope, torch.zeros(size, device=labels.device), torch.ones((), device=labels.device))
     found, values = [], np.zeros(size)
     for price in PRICES:
+        worth = torch.tensor(price, device=labels.device)
 
-        def objective(c: Array, price: float = price) -> tuple[float, Array]:
-            coefficients = torch.tensor(c, dtype=torch.float32, device=labels.device, requires_grad=True)
-            soft = soft_rates(logits_at(coefficients), labels, classes, temperature)
-            value = soft_goal(*soft, price) + RIDGE * coefficients.square().mean()
-            (slope,) = torch.autograd.grad(value, coefficients)
-            return value.item(), slope.double().cpu().numpy()
+        def objective(c: Array, worth: Tensor = worth) -> tuple[float, Array]:
+            both = evaluate(torch.tensor(c, dtype=torch.float32, device=labels.device), worth).double().cpu().numpy()
+            return float(both[0]), both[1:]
 
-        values = minimize(objective, values, jac=True, method="L-BFGS-B", options={"maxiter": 40, "ftol": 1e-6}).x
+        # More threads for so few numbers would only wait for each other.
+        with threadpool_limits(1, user_api="blas"):
+            values = minimize(objective, values, jac=True, method="L-BFGS-B", options={"maxiter": 40, "ftol": 1e-6}).x
         found.append(values)
     return found
 

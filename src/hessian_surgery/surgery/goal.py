@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +16,10 @@ from hessian_surgery.surgery.planning import Target
 
 # Class accuracies closer to the worst than this, as fractions, count with it where the worst class is lifted.
 NEAR_WORST = 0.02
-# What a unit of a protected class's loss beyond its limit costs, in units of σ.
-PENALTY = 2.0
+# What a unit of the protected classes' loss beyond their limits, in the mean over all classes, costs in units of σ.
+PENALTY = 5.0
+# The most that a protected class may lose unless something else is said, where there are images enough to tell.
+MOST_LOST = 0.1
 # Rounding in comparisons of shares.
 SLACK = 1e-9
 
@@ -69,7 +72,7 @@ class SoftGoal:
     rows: Tensor
     wanted: Tensor | None
 
-    def __call__(self, accuracy: Tensor, per_class: Tensor, price: float) -> Tensor:
+    def __call__(self, accuracy: Tensor, per_class: Tensor, price: float | Tensor) -> Tensor:
         """What a fit makes small: σ (or minus the soft worst class, or the targets' shortfall) − price · accuracy."""
         if self.wanted is not None:
             missed = torch.relu(self.wanted - per_class[self.rows])
@@ -78,7 +81,7 @@ class SoftGoal:
             value = per_class.std(correction=0)
         else:
             value = NEAR_WORST * torch.logsumexp(-per_class / NEAR_WORST, dim=0)
-        return value - price * accuracy + PENALTY * torch.relu(self.limits - per_class).sum()
+        return value - price * accuracy + PENALTY * torch.relu(self.limits - per_class).mean()
 
 
 def usual_threshold(per_class: Array) -> float:
@@ -86,9 +89,15 @@ def usual_threshold(per_class: Array) -> float:
     return float(per_class.mean())
 
 
-def usual_drop(per_class: Array) -> float:
-    """What a protected class may lose unless something else is said: half of σ."""
-    return sigma(per_class) / 2
+def usual_drop(per_class: Array, count: NDArray[np.integer[Any]]) -> float:
+    """What a protected class may lose unless something else is said: σ, but no more than `MOST_LOST`.
+
+    Nor less than twice the standard error of a usual class, from the accuracies and image counts (C,) of all classes:
+    what cannot be told from noise protects nothing, and stands in the way of everything where classes are many.
+    """
+    mean = float(per_class.mean())
+    noise = 2 * float(np.sqrt(mean * (1 - mean) / np.median(count)))
+    return max(min(sigma(per_class), MOST_LOST), noise)
 
 
 def make_goal(

@@ -106,7 +106,9 @@ class Problem:
         """How much of its accuracy a protected class may lose."""
         if self.config.max_drop is not None:
             return self.config.max_drop
-        return usual_drop(self.base) if self.config.algorithm == "planned" else LOOP_DROP
+        if self.config.algorithm == "loop":
+            return LOOP_DROP
+        return usual_drop(self.base, self.sensitivity_data.counts.numpy())
 
     @property
     def protected(self) -> NDArray[np.bool_]:

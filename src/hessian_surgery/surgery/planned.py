@@ -17,7 +17,7 @@ from hessian_surgery.metrics import Array, sigma
 from hessian_surgery.models.head import find_head
 from hessian_surgery.objective import TEMPERATURE, Rates, logit_unit, rates, soft_rates
 from hessian_surgery.surgery.blocking import explain
-from hessian_surgery.surgery.crossfit import ERRORS, Foreseen, Surrogate, choose_foreseen, cross_fit, gain
+from hessian_surgery.surgery.crossfit import ERRORS, Foreseen, Look, Surrogate, choose_foreseen, foresee, gain
 from hessian_surgery.surgery.goal import Goal
 from hessian_surgery.surgery.loop import (
     IterationRecord,
@@ -89,7 +89,7 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
         directions = find_directions(problem, logits, spikes, observer)
     with timed(seconds, "plan"):
         surrogate = make_surrogate(problem, logits, directions)
-        found = cross_fit(surrogate, goal, config.seed)
+        found = foresee(surrogate, goal, directions.exact, looking(problem, directions), config.seed)
         plan = choose_foreseen(found, goal)
         expected, error = gain(found[0].predicted, plan.predicted, surrogate.labels, goal, config.seed)
         if state.iteration == 0:
@@ -160,6 +160,16 @@ def make_surrogate(problem: Problem, logits: Tensor, directions: Directions) -> 
     changes = directions.changes
     labels = problem.sensitivity_data.labels.to(changes.device)
     return Surrogate(logits.to(changes.device), changes, labels, len(problem.sensitivity_data.classes))
+
+
+def looking(problem: Problem, directions: Directions) -> Look:
+    """How steps along directions are looked at."""
+
+    def look(coefficients: Array, positions: Tensor) -> Tensor:
+        some, size = problem.sensitivity_data.subset(positions.cpu()), problem.config.batch_size
+        return logits_after(problem.classifier, problem.space, directions.step(coefficients), some, size)
+
+    return look
 
 
 def measure(problem: Problem, goal: Goal, directions: Directions, plan: Foreseen, present: Rates) -> Tried:

@@ -21,7 +21,7 @@ from hessian_surgery.tangents import logits_after
 # Of the soft accuracy, in units of the margins' change under a probe, root mean square.
 MATCH = 0.8
 # Images that this change is measured on, and spikes that it is measured along, at most.
-MATCHED_ON, MATCHED_ALONG = 256, 8
+MATCHED_ON, MATCHED_ALONG = 256, 4
 # One gradient is held for each so many spikes, and one at least: the spikes are read once for all that are held.
 SPIKES_PER_GRADIENT = 6
 

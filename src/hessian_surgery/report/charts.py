@@ -43,7 +43,9 @@ def amplitudes(iterations: Sequence[dict[str, Any]]) -> str:
         x, top = panel.at(i, record["alpha_max"])
         kind = "c1" if record["accepted"] else "c2 hollow"
         height = panel.top + panel.height - top
-        parts.append(f'<rect class="mark {kind}" x="{x - width / 2:.1f}" y="{top}" width="{width:.1f}" height="{height:.1f}"/>')
+        parts.append(
+            f'<rect class="mark {kind}" x="{x - width / 2:.1f}" y="{top}" width="{width:.1f}" height="{height:.1f}"/>'
+        )
     said = "; ".join(f"{i}: {record['alpha_max']:.3g}" for i, record in enumerate(iterations, 1))
     return picture(400, 215, parts, "Amplitude of each iteration", said)
 
@@ -78,7 +80,9 @@ def residual_chart(residuals: Sequence[float], tolerance: float) -> str:
         kind = ("circle", "c1") if value <= limit else ("cross", "c2")
         parts.append(mark(kind[0], *panel.at(i, value), kind[1], 4 if len(logs) <= 40 else 2))
     loose = sum(value > limit for value in logs)
-    return picture(400, 215, parts, "Residuals of the spikes", f"{loose} of {len(logs)} above the tolerance {tolerance:g}")
+    return picture(
+        400, 215, parts, "Residuals of the spikes", f"{loose} of {len(logs)} above the tolerance {tolerance:g}"
+    )
 
 
 def heat_map(matrix: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> str:
@@ -106,7 +110,11 @@ def heat_map(matrix: Sequence[Sequence[float]], rows: Sequence[str], columns: Se
     parts += numbers
     parts.append(f'<rect class="frame" x="{left}" y="{top}" width="{room}" height="{height * len(rows):.1f}"/>')
     return picture(
-        left + room + 4, top + height * len(rows) + 4, parts, "Sensitivity matrix", f"{len(rows)} directions by {len(columns)} classes"
+        left + room + 4,
+        top + height * len(rows) + 4,
+        parts,
+        "Sensitivity matrix",
+        f"{len(rows)} directions by {len(columns)} classes",
     )
 
 
@@ -140,7 +148,9 @@ def front_names(methods: Sequence[dict[str, Any]]) -> list[str]:
 
 def front_legend(methods: Sequence[dict[str, Any]]) -> str:
     """Which mark is which method."""
-    items = [f'<li><svg viewBox="0 0 26 12" aria-hidden="true">{mark("cross", 13, 6, "start", 4)}</svg>the model as it is</li>']
+    items = [
+        f'<li><svg viewBox="0 0 26 12" aria-hidden="true">{mark("cross", 13, 6, "start", 4)}</svg>the model as it is</li>'
+    ]
     for i, name in enumerate(front_names(methods)):
         colour, shape, stroke = look(i)
         dashes = f' stroke-dasharray="{stroke}"' if stroke else ""
@@ -150,7 +160,10 @@ def front_legend(methods: Sequence[dict[str, Any]]) -> str:
 
 
 def interval_row(
-    floor: float, shown: tuple[float, float, float], before: tuple[float, float, float] | None = None, kind: str = "same"
+    floor: float,
+    shown: tuple[float, float, float],
+    before: tuple[float, float, float] | None = None,
+    kind: str = "same",
 ) -> str:
     """A class's accuracy (low, value, high), and before, on a scale from `floor` to 1 as wide as its cell."""
 

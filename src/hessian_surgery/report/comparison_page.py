@@ -69,6 +69,8 @@ def _warnings(content: dict[str, Any]) -> Section:
     for row in content["methods"]:
         if row["failed_splits"]:
             failed[row["name"]] = (len(row["failed_splits"]), row["reason"])
-    lines = [f"<li>{name(key)} failed on {count} splits: {text(reason)}</li>" for key, (count, reason) in failed.items()]
+    lines = [
+        f"<li>{name(key)} failed on {count} splits: {text(reason)}</li>" for key, (count, reason) in failed.items()
+    ]
     body = f'<ul class="warnings">{"".join(lines)}</ul>' if lines else "<p>None: every method ran on every split.</p>"
     return Section("warnings", "Warnings", body)

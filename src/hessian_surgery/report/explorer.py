@@ -90,7 +90,9 @@ def _figure(key: str, label: str) -> str:
 
 
 def _row(j: int, title: str, protected: bool) -> str:
-    shield = ' <span class="shield" title="protected">◆<span class="hidden"> protected</span></span>' if protected else ""
+    shield = (
+        ' <span class="shield" title="protected">◆<span class="hidden"> protected</span></span>' if protected else ""
+    )
     return (
         f'<li data-class="{j}"><span class="who">{name(title)}{shield}</span>'
         '<svg aria-hidden="true"><rect class="track" width="100%" height="12" y="4" rx="2"/>'

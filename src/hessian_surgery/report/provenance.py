@@ -32,7 +32,9 @@ def reproduction(
         how = "<p>It was called from Python: <code>config.json</code> holds every choice that was made.</p>"
     rows = [(text(key), text(value)) for key, value in facts.items()]
     rows += [(f"SHA-256, {text(key)}", f'<code class="hash">{text(value)}</code>') for key, value in hashes.items()]
-    return Section("again", "How to reproduce it", how + table(("what", "value"), rows, "Seed, versions and hashes", "facts"))
+    return Section(
+        "again", "How to reproduce it", how + table(("what", "value"), rows, "Seed, versions and hashes", "facts")
+    )
 
 
 def facts_of(content: Mapping[str, Any]) -> dict[str, Any]:

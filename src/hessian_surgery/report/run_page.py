@@ -142,11 +142,16 @@ def significance(test: ClassTest) -> tuple[str, str]:
     p = f"p {test.p_holm:.1g}" if test.p_holm >= 1e-4 else "p &lt; 0.0001"
     if test.p_holm >= 0.05:
         return "same", f'<span class="quiet">no, {p}</span>'
-    return ("up", f"<strong>▲ yes, {p}</strong>") if test.gained > test.lost else ("down", f"<strong>▼ yes, {p}</strong>")
+    return (
+        ("up", f"<strong>▲ yes, {p}</strong>") if test.gained > test.lost else ("down", f"<strong>▼ yes, {p}</strong>")
+    )
 
 
 def _summary(run: Run) -> str:
-    rows = [tuple(text(cell).replace("-", "−") if k else text(cell) for k, cell in enumerate(row)) for row in summary_rows(run.findings)]
+    rows = [
+        tuple(text(cell).replace("-", "−") if k else text(cell) for k, cell in enumerate(row))
+        for row in summary_rows(run.findings)
+    ]
     return table(("", "before", "after", "change [95 % interval]"), rows, "All classes together", "numbers")
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from hessian_surgery.report import charts
-from hessian_surgery.report.markup import folded, name, table, text
+from hessian_surgery.report.markup import folded, name, scrolled, table, text
 from hessian_surgery.report.page import Section
-from hessian_surgery.report.markup import scrolled
 
 # Up to so many classes every figure of S is in a table; beyond, the strongest of each class.
 WHOLE_TABLE = 24
@@ -27,14 +26,18 @@ def _figures(matrix: Sequence[Sequence[float]], rows: Sequence[str], classes: Se
 
     if len(classes) <= WHOLE_TABLE:
         body = [(name(title), *(shown(v) for v in row)) for title, row in zip(rows, matrix, strict=True)]
-        whole = table(("direction", *map(name, classes)), body, "Sensitivity of each class to each direction", "numbers")
+        whole = table(
+            ("direction", *map(name, classes)), body, "Sensitivity of each class to each direction", "numbers"
+        )
         return folded("The matrix as a table", whole)
     strongest = []
     for j, title in enumerate(classes):
         ranked = sorted(range(len(rows)), key=lambda i: -abs(matrix[i][j]))[:3]
         strongest.append((name(title), *(f"{name(rows[i])} {shown(matrix[i][j])}" for i in ranked)))
     head = ("class", "strongest direction", "second", "third")
-    return folded("The strongest directions of each class", table(head, strongest, "The strongest directions of each class"))
+    return folded(
+        "The strongest directions of each class", table(head, strongest, "The strongest directions of each class")
+    )
 
 
 def spectrum_section(eigenvalues: Sequence[float], residuals: Sequence[float], tolerance: float) -> list[Section]:

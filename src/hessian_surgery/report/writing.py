@@ -28,7 +28,9 @@ def write_report(folder: str | Path, comparison: str | Path | None = None) -> Pa
         run = load_run(folder)
         fronts = read_json(Path(comparison) / "compare.json", "compare") if comparison else None
         if fronts is not None and tuple(fronts["classes"]) != run.classes:
-            raise InputError(f"compare: the classes of {comparison} are not those of {folder}; give one of the same model")
+            raise InputError(
+                f"compare: the classes of {comparison} are not those of {folder}; give one of the same model"
+            )
         page = run_page(run, fronts)
     write_text(folder / PAGE, page)
     return folder / PAGE

@@ -303,9 +303,7 @@ def predictors(
 def report(
     run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown instead of a table for the terminal.")] = False,
-    html: Annotated[
-        bool, typer.Option("--html", help="Write report.html again.")
-    ] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write report.html again.")] = False,
     comparison: Annotated[
         Path | None, typer.Option("--compare", help="With --html: a comparison's folder, whose front is shown as well.")
     ] = None,

@@ -20,13 +20,15 @@ def model_card(run: Run) -> str:
     parts = [
         _head(run, title),
         f"# {plain(title)}",
-        f"A trained classifier whose weights were moved a little by Hessian Surgery {__version__}, so that its weak classes rise "
-        "and its strong ones are spared. No class was added, no layer was changed, and it was not trained again.",
+        f"A trained classifier whose weights were moved a little by Hessian Surgery {__version__}, so that its weak "
+        "classes rise and its strong ones are spared. No class was added, no layer was changed, and it was not trained "
+        "again.",
         "## Results on held-out images\n\n" + to_markdown(run.findings).strip(),
         _acceptance(run),
-        "## Intended use\n\nIn place of the model that it was made from, for the same inputs and classes, where an even accuracy "
-        "over classes matters. Decide by the table above: it says what each class gained and lost. `patch.safetensors` turns the "
-        "original weights into these and back, bit for bit: `hessian-surgery apply`, `hessian-surgery revert`.",
+        "## Intended use\n\nIn place of the model that it was made from, for the same inputs and classes, where an "
+        "even accuracy over classes matters. Decide by the table above: it says what each class gained and lost. "
+        "`patch.safetensors` turns the original weights into these and back, bit for bit: `hessian-surgery apply`, "
+        "`hessian-surgery revert`.",
         f"## Limits\n\n{_limits(run)}",
         f"## How it was made\n\n{_making(run)}",
     ]
@@ -35,7 +37,7 @@ def model_card(run: Run) -> str:
 
 def _head(run: Run, title: str) -> str:
     """The YAML metadata: tags and a model-index with a result for all images and for each class."""
-    before, after = run.findings.heldout.metrics()
+    after = run.findings.heldout.metrics()[1]
     data = str(run.config["inputs"].get("data", run.config["inputs"].get("heldout_data", "held-out images")))
     metrics: list[tuple[str, str, float]] = [
         ("accuracy", "accuracy", after.accuracy),
@@ -71,11 +73,11 @@ def _limits(run: Run) -> str:
     tests = run.findings.tests
     lines = [
         "Rebalancing moves accuracy from class to class: what some classes gain, others may lose.",
-        f"All figures are from {len(run.findings.heldout.labels):,} held-out images of the same source. On images that differ "
-        "from these, nothing is known.",
+        f"All figures are from {len(run.findings.heldout.labels):,} held-out images of the same source. On images that "
+        "differ from these, nothing is known.",
         "The patch is for these weights only; a model that is trained on needs a new one.",
-        f"It changes probabilities as well: the calibration error goes from {100 * tests.calibration_error[0]:.1f} % to "
-        f"{100 * tests.calibration_error[1]:.1f} %.",
+        f"It changes probabilities as well: the calibration error goes from {100 * tests.calibration_error[0]:.1f} % "
+        f"to {100 * tests.calibration_error[1]:.1f} %.",
     ]
     return "\n".join(f"- {line}" for line in (*lines, *map(plain, run.findings.warnings)))
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hessian_surgery.report.markup import percent, short, text
-from hessian_surgery.report.svg import Panel, axes, line, look, mark, picture, spread, ticks
+from hessian_surgery.report.svg import Panel, axes, line, look, mark, picture, power, spread, ticks
 
 # What changes no answer: its point is the model's own.
 UNSEEN = ("nothing", "temperature")
@@ -52,10 +52,10 @@ def amplitudes(iterations: Sequence[dict[str, Any]]) -> str:
 
 def spectrum(eigenvalues: Sequence[float], residuals: Sequence[float], tolerance: float) -> str:
     """Spikes with the uncertainty that their residuals leave; hollow where they have not converged."""
-    logs = [math.log10(value) for value in eigenvalues]
+    logs = [math.log10(max(value, 1e-12)) for value in eigenvalues]
     low, high = math.floor(min(logs) - 0.05), math.ceil(max(logs) + 0.05)
     panel = Panel(46, 26, 340, 150, (0.4, len(logs) + 0.6), (low, high))
-    parts = [axes(panel, "spike", "eigenvalue λ, powers of ten", _whole(len(logs))[1:], range(low, high + 1))]
+    parts = [axes(panel, "spike", "eigenvalue λ", _whole(len(logs))[1:], range(low, high + 1), power)]
     for i, (value, residual) in enumerate(zip(logs, residuals, strict=True), 1):
         x, y = panel.at(i, value)
         kind = "c1" if residual <= tolerance else "c2 hollow"
@@ -74,7 +74,7 @@ def residual_chart(residuals: Sequence[float], tolerance: float) -> str:
     limit = math.log10(tolerance)
     low, high = math.floor(min(*logs, limit) - 0.05), math.ceil(max(*logs, limit) + 0.05)
     panel = Panel(46, 26, 340, 150, (0.4, len(logs) + 0.6), (low, high))
-    parts = [axes(panel, "spike", "relative residual, powers of ten", _whole(len(logs))[1:], range(low, high + 1))]
+    parts = [axes(panel, "spike", "relative residual", _whole(len(logs))[1:], range(low, high + 1), power)]
     parts.append(line(panel, [(panel.x[0], limit), (panel.x[1], limit)], "c2", "5 3"))
     for i, value in enumerate(logs, 1):
         kind = ("circle", "c1") if value <= limit else ("cross", "c2")
@@ -87,30 +87,30 @@ def residual_chart(residuals: Sequence[float], tolerance: float) -> str:
 
 def heat_map(matrix: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> str:
     """How each class's accuracy (column) answers to each direction (row): blue up, orange down."""
-    left, top, room = 128, 74, 628
-    width, height = room / len(columns), max(7.0, min(20.0, 900 / len(rows)))
+    left, room = 128, 600
+    top = 16 + 4.4 * max(min(14, len(title)) for title in columns)
+    width, height = room / len(columns), max(4.0, min(20.0, 760 / len(rows)))
     largest = max(abs(value) for row in matrix for value in row) or 1.0
     shades: dict[tuple[str, int], list[str]] = {}
     numbers = []
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
-            shade = round(SHADES * abs(value) / largest)
+            shade = round(SHADES * math.sqrt(abs(value) / largest))  # the root lets small ones show
             place = f"M{left + j * width:.1f} {top + i * height:.1f}h{width:.1f}v{height:.1f}h-{width:.1f}z"
             shades.setdefault(("up" if value > 0 else "down", shade), []).append(place)
             if width >= 34 and height >= 12:
                 x, y = left + (j + 0.5) * width, top + (i + 0.5) * height + 3.5
-                dark = " deep" if shade > 0.6 * SHADES else ""
-                numbers.append(f'<text class="cell{dark}" x="{x:.1f}" y="{y:.1f}">{_signed(value)}</text>')
-    parts = [
-        f'<path class="{sign}" fill-opacity="{shade / SHADES:.2f}" d="{"".join(cells)}"/>'
-        for (sign, shade), cells in sorted(shades.items())
+                numbers.append(f'<text class="cell" x="{x:.1f}" y="{y:.1f}">{_signed(value)}</text>')
+    cells = [
+        f'<path class="{sign}" fill-opacity="{shade / SHADES:.2f}" d="{"".join(places)}"/>'
+        for (sign, shade), places in sorted(shades.items())
         if shade
     ]
-    parts += _labels(rows, columns, left, top, width, height)
-    parts += numbers
+    # The group is never opaque, so that figures can be read on every shade.
+    parts = [f'<g class="cells">{"".join(cells)}</g>', *_labels(rows, columns, left, top, width, height), *numbers]
     parts.append(f'<rect class="frame" x="{left}" y="{top}" width="{room}" height="{height * len(rows):.1f}"/>')
     return picture(
-        left + room + 4,
+        left + room + 32,
         top + height * len(rows) + 4,
         parts,
         "Sensitivity matrix",
@@ -132,9 +132,8 @@ def front(methods: Sequence[dict[str, Any]], base: dict[str, float], what: str, 
         if what == "sigma":
             for (x, y), row in zip(places, rows, strict=True):
                 ends = [panel.at(x, y + sign * 100 * row["sigma_se"]) for sign in (-1, 1)]
-                parts.append(
-                    f'<line class="error {colour}" x1="{ends[0][0]}" x2="{ends[0][0]}" y1="{ends[0][1]}" y2="{ends[1][1]}"/>'
-                )
+                across, upright = f'x1="{ends[0][0]}" x2="{ends[0][0]}"', f'y1="{ends[0][1]}" y2="{ends[1][1]}"'
+                parts.append(f'<line class="error {colour}" {across} {upright}/>')
         parts.append(line(panel, places, colour, stroke))
         parts += [mark(shape, *panel.at(*place), colour, 3.2) for place in places]
     parts.append(mark("cross", *panel.at(*at), "start", 5))
@@ -148,15 +147,28 @@ def front_names(methods: Sequence[dict[str, Any]]) -> list[str]:
 
 def front_legend(methods: Sequence[dict[str, Any]]) -> str:
     """Which mark is which method."""
-    items = [
-        f'<li><svg viewBox="0 0 26 12" aria-hidden="true">{mark("cross", 13, 6, "start", 4)}</svg>the model as it is</li>'
-    ]
+    samples = {"the model as it is": mark("cross", 13, 6, "start", 4)}
     for i, name in enumerate(front_names(methods)):
         colour, shape, stroke = look(i)
         dashes = f' stroke-dasharray="{stroke}"' if stroke else ""
-        sample = f'<line class="line {colour}" x1="1" x2="25" y1="6" y2="6"{dashes}/>{mark(shape, 13, 6, colour, 3.2)}'
-        items.append(f'<li><svg viewBox="0 0 26 12" aria-hidden="true">{sample}</svg>{text(name)}</li>')
+        through = f'<line class="line {colour}" x1="1" x2="25" y1="6" y2="6"{dashes}/>'
+        samples[name] = through + mark(shape, 13, 6, colour, 3.2)
+    items = (
+        f'<li><svg viewBox="0 0 26 12" aria-hidden="true">{drawn}</svg>{text(title)}</li>'
+        for title, drawn in samples.items()
+    )
     return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def flow_bar(count: int, most: int, kind: str) -> str:
+    """A count as a bar that grows to the left (`down`) or the right (`up`), with its figure at the end."""
+    share = 80 * count / most
+    start, end, side, gap = (100 - share, 100 - share, "end", -6) if kind == "down" else (0, share, "start", 6)
+    return (
+        f'<span class="hidden">{count}</span><svg class="flow" aria-hidden="true">'
+        f'<rect class="{kind}" x="{start:.1f}%" width="{share:.1f}%" y="3" height="12"/>'
+        f'<text x="{end:.1f}%" dx="{gap}" y="13.5" text-anchor="{side}">{count}</text></svg>'
+    )
 
 
 def interval_row(
@@ -182,7 +194,7 @@ def _labels(
     rows: Sequence[str], columns: Sequence[str], left: float, top: float, width: float, height: float
 ) -> list[str]:
     """Names beside rows and above columns; of many only some, so that they can be read."""
-    every_row, every_column = math.ceil(9 / height), math.ceil(12 / width)
+    every_row, every_column = math.ceil(10 / height), math.ceil(15 / width)
     parts = []
     for i in range(0, len(rows), every_row):
         y = top + (i + 0.5) * height + 3.5

@@ -1,9 +1,10 @@
 """The page of a comparison: the advice, the front against class bias and the other rivals, and how to do it again."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hessian_surgery.report import charts
-from hessian_surgery.report.markup import name, percent, points, table, text
+from hessian_surgery.report.markup import name, percent, points, side_by_side, table, text
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction
 
@@ -16,11 +17,12 @@ def comparison_page(content: dict[str, Any]) -> str:
         f"<div><dt>{label}</dt><dd><strong>{percent(base[key])}</strong> {'pp' if key == 'sigma' else '%'}</dd></div>"
         for key, label in labels.items()
     )
-    opening = (
-        f'<p class="verdict advice">{text(content["advice"]["sentence"])}</p><dl class="tiles">{tiles}</dl>'
-        f'<p class="note">The model as it is, on held-out halves of {content["images"]:,} images in {len(content["classes"])} '
-        f"classes, halved {content['splits']} times.</p>"
+    said = (
+        f"The model as it is, on held-out halves of {content['images']:,} images in {len(content['classes'])} classes, "
+        f"halved {content['splits']} times."
     )
+    opening = f'<p class="verdict advice">{text(content["advice"]["sentence"])}</p><dl class="tiles">{tiles}</dl>'
+    opening += f'<p class="note">{said}</p>'
     sections = [_warnings(content), front_section(content)]
     sections.append(reproduction("compare", content["inputs"], facts_of(content), {}))
     return make_page("Comparison report", opening, sections)
@@ -29,18 +31,30 @@ def comparison_page(content: dict[str, Any]) -> str:
 def front_section(content: dict[str, Any]) -> Section:
     """The front: σ and the worst class of every method against the change of accuracy, and a table."""
     methods, base = content["methods"], content["base"]
-    pictures = (
-        f'<div class="pair"><figure>{charts.front(methods, base, "sigma", "σ of class accuracies (pp)")}</figure>'
-        f"<figure>{charts.front(methods, base, 'worst', 'worst class (%)')}</figure></div>{charts.front_legend(methods)}"
+    drawn = (
+        charts.front(methods, base, "sigma", "σ of class accuracies (pp)"),
+        charts.front(methods, base, "worst", "worst class (%)"),
     )
     words = (
-        f'<p>{text(content["advice"]["sentence"])}</p><p class="note">Means over {content["splits"]} splits on held-out halves; '
-        "left and down is a more even model, right a more accurate one. Bars are standard errors.</p>"
+        f'<p>{text(content["advice"]["sentence"])}</p><p class="note">Means over {content["splits"]} splits on '
+        "held-out halves. Further right is more accurate; a lower σ and a higher worst class are more even. Bars are "
+        "standard errors; ▼ and ▲ mark a σ that is below or above class bias's at the same accuracy beyond noise.</p>"
     )
     head = ("method", "gives up pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "σ against class bias pp")
-    rows = [_row(row) for row in methods]
-    shown = table(head, rows, "Every method at every budget, on held-out halves", "numbers")
-    return Section("front", "The front: surgery, class bias and the others", words + pictures + shown)
+    rows = table(head, _merged(methods), "Every method at every budget, on held-out halves", "numbers")
+    body = words + side_by_side(*drawn) + charts.front_legend(methods) + rows
+    return Section("front", "The front: surgery, class bias and the others", body)
+
+
+def _merged(methods: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Rows of the table; budgets at which a method answers alike share one."""
+    found: list[tuple[str, ...]] = []
+    for method in methods:
+        title, budget, *figures = _row(method)
+        same = found and found[-1][0] == title and list(found[-1][2:]) == figures
+        first = found.pop()[1].partition("–")[0] + "–" if same else ""
+        found.append((title, first + budget, *figures))
+    return found
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hessian_surgery.report import charts
-from hessian_surgery.report.markup import name, percent, table, text
+from hessian_surgery.report.markup import class_scale, name, percent, table, text
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction
 from hessian_surgery.report.sensitivity import sensitivity_section, spectrum_section
@@ -12,11 +12,12 @@ from hessian_surgery.report.sensitivity import sensitivity_section, spectrum_sec
 def diagnosis_page(content: dict[str, Any]) -> str:
     """The whole page, from the contents of `diagnosis.json`."""
     metrics, structure = content["metrics"], content["structure"]
+    axes = len(structure["singular_values"])
     tiles = {
         "σ": f"<strong>{percent(metrics['sigma'])}</strong> pp",
         "Worst class": f"<strong>{percent(metrics['worst'])}</strong> %",
         "Accuracy": f"<strong>{percent(metrics['accuracy'])}</strong> %",
-        "Effective rank of S": f"<strong>{structure['effective_rank']:.1f}</strong> of {len(structure['singular_values'])}",
+        "Effective rank of S": f"<strong>{structure['effective_rank']:.1f}</strong> of {axes}",
     }
     shown = "".join(f"<div><dt>{key}</dt><dd>{value}</dd></div>" for key, value in tiles.items())
     opening = f'<p class="verdict advice">{text(content["advice"])}</p><dl class="tiles">{shown}</dl>'
@@ -37,7 +38,9 @@ def _warnings(content: dict[str, Any]) -> Section:
         f"every spike moves {name(one)} and {name(other)} in opposite directions"
         for one, other in content["structure"]["entangled"]
     ]
-    body = f'<ul class="warnings">{"".join(f"<li>{line}</li>" for line in lines)}</ul>' if lines else "<p>None.</p>"
+    body = (
+        f'<ul class="warnings">{"".join(f"<li>{line}</li>" for line in lines)}</ul>' if lines else "<p>No warnings.</p>"
+    )
     return Section("warnings", "Warnings", body)
 
 
@@ -55,6 +58,7 @@ def _classes(content: dict[str, Any]) -> Section:
                 f"{percent(value)} <small>[{percent(low, 0)}, {percent(high, 0)}]</small>",
             )
         )
-    scale = f'<span class="scale"><span>{percent(floor, 0)}</span><span>accuracy, %</span><span>100</span></span>'
-    shown = table(("class", scale, "images", "accuracy %"), rows, "Accuracy of each class, weakest first", "classes")
+    shown = table(
+        ("class", class_scale(floor), "images", "accuracy %"), rows, "Accuracy of each class, weakest first", "classes"
+    )
     return Section("classes", "Each class", shown)

@@ -10,6 +10,8 @@ from hessian_surgery.report.run import Run
 OBJECTIVES = {"sigma": "σ, the spread of the classes", "worst": "the worst class"}
 # Fractions to so many digits: finer than a pixel.
 DIGITS = 4
+# More classes than this stand in two columns.
+MANY = 24
 
 
 def explorer(run: Run) -> list[Section]:
@@ -19,33 +21,40 @@ def explorer(run: Run) -> list[Section]:
         return []
     data = explorer_data(run, front)
     first = data["objectives"][data["start"][0]][data["start"][1]]
-    choices = "".join(
-        f'<label><input type="radio" name="objective" value="{key}"{" checked" * (key == data["start"][0])}> {text(words)}</label>'
-        for key, words in OBJECTIVES.items()
-        if key in data["objectives"]
-    )
-    controls = (
-        f'<div class="controls"><fieldset><legend>Lift</legend>{choices}</fieldset>'
-        '<div class="slide"><label for="budget">Accuracy that may be given up: <output id="budget-value" for="budget">'
-        f'</output></label><input type="range" id="budget" min="0" step="1" max="{len(data["objectives"][data["start"][0]]) - 1}" '
-        f'value="{data["start"][1]}" aria-describedby="foreseen"></div>'
-        f'<dl id="foreseen">{_figure("accuracy", "Accuracy")}{_figure("sigma", "σ")}{_figure("worst", "Worst class")}</dl></div>'
-    )
     order = sorted(range(len(run.classes)), key=lambda j: front["base"]["per_class"][j])
     protected = set(front["protected"])
     rows = "".join(_row(j, run.classes[j], j in protected) for j in order)
-    kind = " many" if len(order) > 24 else ""
+    kind = "bars many" if len(order) > MANY else "bars"
     body = (
-        "<p>What one verified step is foreseen to do on the held-out images, by cross-fitting on the images decided on. "
-        "The bar is the foreseen accuracy, the whisker its 95 % band, the tick the model as it is; "
+        "<p>What one verified step is foreseen to do on the held-out images, by cross-fitting on those decided on. "
+        "Bars are foreseen accuracies, whiskers their 95 % bands, upright ticks the model as it is; "
         '<span class="shield" aria-hidden="true">◆</span> marks protected classes.</p>'
-        f'{controls}<ul class="bars{kind}" id="bars" aria-label="Foreseen accuracy of each class">{rows}</ul>'
+        f'{_controls(data)}<ul class="{kind}" id="bars" aria-label="Foreseen accuracy of each class">{rows}</ul>'
         "<h3>Do it</h3><p>From the folder that the operation was run in:</p>"
         + copyable(first["command"], "explored")
         + "<noscript><p>The explorer needs scripts; the command above is for the point that is shown.</p></noscript>"
         + embedded(data, "front-data")
     )
     return [Section("explore", "Explore other operations", body)]
+
+
+def _controls(data: dict[str, Any]) -> str:
+    """What to lift, how much accuracy may go, and what is foreseen of all classes together."""
+    aim, place = data["start"]
+    choices = "".join(
+        f'<label><input type="radio" name="objective" value="{key}"{" checked" * (key == aim)}> {text(words)}</label>'
+        for key, words in OBJECTIVES.items()
+        if key in data["objectives"]
+    )
+    last = len(data["objectives"][aim]) - 1
+    figures = {"accuracy": "Accuracy", "sigma": "σ", "worst": "Worst class"}
+    foreseen = "".join(f'<div><dt>{label}</dt><dd id="foreseen-{key}"></dd></div>' for key, label in figures.items())
+    return (
+        f'<div class="controls"><fieldset><legend>Lift</legend>{choices}</fieldset><div class="slide">'
+        '<label for="budget">Accuracy that may be given up: <output id="budget-value" for="budget"></output></label>'
+        f'<input type="range" id="budget" min="0" step="1" max="{last}" value="{place}" aria-describedby="foreseen">'
+        f'</div><dl id="foreseen">{foreseen}</dl></div>'
+    )
 
 
 def explorer_data(run: Run, front: dict[str, Any]) -> dict[str, Any]:
@@ -85,10 +94,6 @@ def _point(run: Run, point: dict[str, Any]) -> dict[str, Any]:
     return {"budget": point["budget"], "worst": worst, "command": command, **figures, **listed}
 
 
-def _figure(key: str, label: str) -> str:
-    return f'<div><dt>{label}</dt><dd id="foreseen-{key}"></dd></div>'
-
-
 def _row(j: int, title: str, protected: bool) -> str:
     shield = (
         ' <span class="shield" title="protected">◆<span class="hidden"> protected</span></span>' if protected else ""
@@ -97,5 +102,5 @@ def _row(j: int, title: str, protected: bool) -> str:
         f'<li data-class="{j}"><span class="who">{name(title)}{shield}</span>'
         '<svg aria-hidden="true"><rect class="track" width="100%" height="12" y="4" rx="2"/>'
         '<rect class="fill" height="12" y="4" rx="2" width="0"/><line class="band" y1="10" y2="10"/>'
-        '<line class="tick" y1="1" y2="19"/></svg><span class="value"></span></li>'
+        '<line class="tick" y1="1" y2="19"/></svg><span class="value"></span><small></small></li>'
     )

@@ -40,13 +40,18 @@ def points(difference: float, digits: int = 1) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, kind: str = "") -> str:
     """A table from cells of HTML; the first cell of each row is its heading."""
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    body = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>' for first, *rest in rows
-    )
-    return scrolled(
-        f'<table class="{kind}"><caption>{caption}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>',
-        caption,
-    )
+    labels = [re.sub(r"<[^>]*>", "", cell) for cell in head]
+    body = "".join(_row(row, labels) for row in rows)
+    whole = f"<caption>{caption}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
+    return scrolled(f'<table class="{kind}">{whole}</table>', caption)
+
+
+def _row(cells: Sequence[str], labels: Sequence[str]) -> str:
+    """A row whose cells know their column's heading, for screens too narrow for columns."""
+    first, *rest = cells
+    pairs = zip(labels[1:], rest, strict=True)
+    listed = "".join(f'<td data-of="{of}">{cell}</td>' for of, cell in pairs)
+    return f'<tr><th scope="row">{first}</th>{listed}</tr>'
 
 
 def scrolled(content: str, label: str) -> str:
@@ -60,10 +65,20 @@ def folded(summary: str, content: str) -> str:
     return f"<details><summary>{summary}</summary>{content}</details>"
 
 
+def side_by_side(*pictures: str) -> str:
+    """Figures beside each other, or below where there is no room."""
+    return f'<div class="pair">{"".join(f"<figure>{drawn}</figure>" for drawn in pictures)}</div>'
+
+
+def class_scale(floor: float) -> str:
+    """The heading of a column of class accuracies that are drawn from `floor` to 1."""
+    return f'<span class="scale"><span>{percent(floor, 0)}</span><span>accuracy, %</span><span>100</span></span>'
+
+
 def copyable(command: str, place: str) -> str:
     """A command with a button that copies it; `place` is the id of its text."""
     return (
-        f'<div class="command"><pre tabindex="0" aria-label="command"><code id="{place}">{_verbatim(command)}</code></pre>'
+        f'<div class="command"><pre><code id="{place}">{_verbatim(command)}</code></pre>'
         f'<button type="button" data-copy="{place}">Copy</button></div>'
     )
 

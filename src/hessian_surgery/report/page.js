@@ -40,6 +40,7 @@ if (held) {
     band: row.querySelector(".band"),
     tick: row.querySelector(".tick"),
     value: row.querySelector(".value"),
+    reach: row.querySelector("small"),
   }));
   const percent = (value) => (100 * value).toFixed(1);
   const signed = (value) => (value < -0.0005 ? "−" : value > 0.0005 ? "+" : "±") + Math.abs(100 * value).toFixed(1);
@@ -68,8 +69,8 @@ if (held) {
       row.fill.setAttribute("width", `${100 * value}%`);
       place(row.band, point.low[row.j], point.high[row.j]);
       place(row.tick, front.base[row.j], front.base[row.j]);
-      row.value.textContent = `${percent(value)} % (${signed(value - front.base[row.j])}) ` +
-        `[${(100 * point.low[row.j]).toFixed(0)}, ${(100 * point.high[row.j]).toFixed(0)}]`;
+      row.value.textContent = `${percent(value)} % (${signed(value - front.base[row.j])})`;
+      row.reach.textContent = `[${(100 * point.low[row.j]).toFixed(0)}, ${(100 * point.high[row.j]).toFixed(0)}]`;
     }
     document.getElementById("explored").textContent = point.command;
   };

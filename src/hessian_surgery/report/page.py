@@ -13,7 +13,7 @@ from hessian_surgery.version import __version__
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: its id, its heading, and what is below it as HTML."""
+    """A part of the page: its id, which is also what links to it say, its heading, and what is below it as HTML."""
 
     place: str
     title: str
@@ -34,7 +34,7 @@ def make_page(title: str, opening: str, sections: Sequence[Section]) -> str:
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    links = "".join(f'<li><a href="#{s.place}">{text(s.title)}</a></li>' for s in sections)
+    links = "".join(f'<li><a href="#{s.place}">{s.place.capitalize()}</a></li>' for s in sections)
     body = "".join(
         f'<section id="{s.place}" aria-labelledby="{s.place}-title"><h2 id="{s.place}-title">{text(s.title)}</h2>'
         f"{s.body}</section>\n"
@@ -49,7 +49,7 @@ def make_page(title: str, opening: str, sections: Sequence[Section]) -> str:
         '<a class="skip" href="#main">Skip to the report</a>\n'
         f'<header><p class="brand">Hessian Surgery</p><nav aria-label="Sections"><ul>{links}</ul></nav></header>\n'
         f'<main id="main" tabindex="-1">\n<h1>{text(title)}</h1>\n{opening}\n{body}</main>\n'
-        f"<footer><p>Written by Hessian Surgery {__version__}. This file needs no network and sends nothing.</p></footer>\n"
+        f"<footer><p>Written by Hessian Surgery {__version__}. This file needs no network.</p></footer>\n"
         '<p id="said" role="status" aria-live="polite"></p>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )

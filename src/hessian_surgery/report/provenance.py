@@ -33,7 +33,7 @@ def reproduction(
     rows = [(text(key), text(value)) for key, value in facts.items()]
     rows += [(f"SHA-256, {text(key)}", f'<code class="hash">{text(value)}</code>') for key, value in hashes.items()]
     return Section(
-        "again", "How to reproduce it", how + table(("what", "value"), rows, "Seed, versions and hashes", "facts")
+        "reproduce", "How to reproduce it", how + table(("what", "value"), rows, "Seed, versions and hashes", "facts")
     )
 
 

@@ -7,7 +7,7 @@ from hessian_surgery.report import charts
 from hessian_surgery.report.comparison_page import front_section
 from hessian_surgery.report.explorer import explorer
 from hessian_surgery.report.markdown import SUMMARY, summary_rows
-from hessian_surgery.report.markup import folded, name, percent, points, table, text
+from hessian_surgery.report.markup import class_scale, folded, name, percent, points, side_by_side, table, text
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction
 from hessian_surgery.report.run import Run, direction_names
@@ -28,7 +28,7 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
         _flows(run),
         sensitivity_section(first["sensitivity"], direction_names(run), run.classes),
         *spectrum_section(first["eigenvalues"], first["residuals"], run.config["tolerance"]),
-        _convergence(run),
+        _iterations(run),
         *([front_section(comparison)] if comparison else []),
         reproduction("operate", run.config["inputs"], facts_of(run.result), run.hashes),
     ]
@@ -40,21 +40,21 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
 def _opening(run: Run) -> str:
     """The verdict in one sentence, the criteria where there were some, and four figures."""
     verdict = run.findings.verdict
-    kind = verdict.outcome.replace(" ", "-")
     before, after = run.findings.heldout.metrics()
     tiles = []
     for key, label in SUMMARY.items():
-        test = getattr(run.findings.tests, key)
-        low, high = test.interval
-        unit = "pp" if key == "sigma" else "%"
+        change = getattr(run.findings.tests, key)
+        low, high = change.interval
+        title, unit = (label, "pp") if key == "sigma" else (label.capitalize(), "%")
         tiles.append(
-            f"<div><dt>{text(label.capitalize() if label.isascii() else label)}</dt><dd><span class='from'>{percent(getattr(before, key))}</span> "
-            f"<span aria-hidden='true'>→</span><span class='hidden'>to</span> <strong>{percent(getattr(after, key))}</strong> "
-            f"{unit}<small>{points(test.difference)} pp [{points(low)}, {points(high)}]</small></dd></div>"
+            f'<div><dt>{text(title)}</dt><dd><span class="from">{percent(getattr(before, key))}</span> '
+            f'<span aria-hidden="true">→</span><span class="hidden">to</span> '
+            f"<strong>{percent(getattr(after, key))}</strong> {unit}"
+            f"<small>{points(change.difference)} pp [{points(low)}, {points(high)}]</small></dd></div>"
         )
     return (
-        f'<p class="verdict {kind}"><span class="sign" aria-hidden="true">{SIGNS[verdict.outcome]}</span> '
-        f"{text(verdict.sentence)}</p>{_acceptance(run)}"
+        f'<p class="verdict {verdict.outcome.replace(" ", "-")}"><span class="sign" aria-hidden="true">'
+        f"{SIGNS[verdict.outcome]}</span> {text(verdict.sentence)}</p>{_acceptance(run)}"
         f'<dl class="tiles">{"".join(tiles)}</dl><p class="note">{len(run.findings.heldout.labels):,} held-out images, '
         "which nothing was fitted to; brackets are 95 % intervals of the change.</p>"
     )
@@ -75,7 +75,7 @@ def _warnings(run: Run) -> Section:
     listed = [text(warning) for warning in run.findings.warnings]
     gap = halves_gap(run)
     listed += [text(gap)] if gap else []
-    body = f'<ul class="warnings">{"".join(f"<li>{w}</li>" for w in listed)}</ul>' if listed else "<p>None.</p>"
+    body = f'<ul class="warnings">{"".join(f"<li>{w}</li>" for w in listed)}</ul>' if listed else "<p>No warnings.</p>"
     rows = []
     parts = {"decided on": run.findings.sensitivity, "held out": run.findings.heldout}
     for key, label in SUMMARY.items():
@@ -122,35 +122,36 @@ def _classes(run: Run) -> Section:
                 words,
             )
         )
-    scale = f'<span class="scale"><span>{percent(floor, 0)}</span><span>accuracy, %</span><span>100</span></span>'
-    head = ("class", scale, "images", "before %", "after %", "change pp", "significant")
+    head = ("class", class_scale(floor), "images", "before %", "after %", "change pp", "significant")
     legend = (
-        '<p class="note"><svg class="key" viewBox="0 0 26 12" aria-hidden="true"><line class="was" x1="1" x2="25" y1="6" y2="6"/>'
-        '<circle class="was" cx="13" cy="6" r="3.5"/></svg> before <svg class="key" viewBox="0 0 26 12" aria-hidden="true">'
-        '<line class="is" x1="1" x2="25" y1="6" y2="6"/><circle class="is" cx="13" cy="6" r="4.5"/></svg> after; lines are '
-        "Wilson's 95 % intervals. ▲ and ▼ mark changes that an exact McNemar test finds, corrected (Holm) for testing every class.</p>"
+        f'<p class="note">{_key("was", 3.5)} before {_key("is", 4.5)} after; lines are Wilson\'s 95 % intervals. '
+        "▲ and ▼ mark changes that an exact McNemar test finds, corrected (Holm) for testing every class.</p>"
     )
-    every = folded("All figures over the classes", _summary(run))
-    body = legend + table(head, rows, "Accuracy of each class, weakest first", "classes") + every
+    body = legend + table(head, rows, "Accuracy of each class, weakest first", "classes")
+    body += folded("All figures over the classes", _summary(run))
     return Section("classes", "Each class, before and after", body)
+
+
+def _key(kind: str, radius: float) -> str:
+    """A mark as it stands in the table, for the line that explains it."""
+    drawn = f'<line class="{kind}" x1="1" x2="25" y1="6" y2="6"/><circle class="{kind}" cx="13" cy="6" r="{radius}"/>'
+    return f'<svg class="key" viewBox="0 0 26 12" aria-hidden="true">{drawn}</svg>'
 
 
 def significance(test: ClassTest) -> tuple[str, str]:
     """What a class's test amounts to: `up`, `down` or `same`, and words for it."""
     if not test.claim:
         return "same", "too few images"
-    p = f"p {test.p_holm:.1g}" if test.p_holm >= 1e-4 else "p &lt; 0.0001"
+    p = f"p = {test.p_holm:.1g}" if test.p_holm >= 1e-4 else "p &lt; 0.0001"
     if test.p_holm >= 0.05:
-        return "same", f'<span class="quiet">no, {p}</span>'
-    return (
-        ("up", f"<strong>▲ yes, {p}</strong>") if test.gained > test.lost else ("down", f"<strong>▼ yes, {p}</strong>")
-    )
+        return "same", f'<span class="same">no, {p}</span>'
+    sign, shape = ("up", "▲") if test.gained > test.lost else ("down", "▼")
+    return sign, f"<strong>{shape} yes, {p}</strong>"
 
 
 def _summary(run: Run) -> str:
     rows = [
-        tuple(text(cell).replace("-", "−") if k else text(cell) for k, cell in enumerate(row))
-        for row in summary_rows(run.findings)
+        (text(label), *(text(cell).replace("-", "−") for cell in row)) for label, *row in summary_rows(run.findings)
     ]
     return table(("", "before", "after", "change [95 % interval]"), rows, "All classes together", "numbers")
 
@@ -171,43 +172,36 @@ def _flows(run: Run) -> Section:
 
 
 def _flow_row(flow: Flow, most: int) -> tuple[str, ...]:
-    def bar(count: int, kind: str) -> str:
-        share = percent(count / most)
-        x = f'x="{100 - float(share):.1f}%"' if kind == "down" else ""
-        drawn = f'<svg aria-hidden="true"><rect class="{kind}" {x} width="{share}%" height="12"/></svg>'
-        return f'<span class="flow {kind}">{drawn}<span>{count}</span></span>'
-
     def listed(counts: dict[str, int]) -> str:
         ranked = sorted(counts.items(), key=lambda item: -item[1])
         parts = [f"{count} × {name(title)}" for title, count in ranked[:4]]
         others = sum(count for _, count in ranked[4:])
-        return ", ".join(parts + ([f"{others} × others"] if others else [])) or "–"
+        return ", ".join(parts + ([f"{others} × others"] if others else []))
 
-    bars = bar(flow.lost, "down"), bar(flow.gained, "up")
+    bars = charts.flow_bar(flow.lost, most, "down"), charts.flow_bar(flow.gained, most, "up")
     return name(flow.name), *bars, listed(flow.lost_to), listed(flow.gained_from)
 
 
-def _convergence(run: Run) -> Section:
+def _iterations(run: Run) -> Section:
     records, base = run.result["iterations"], run.result["before"]["sensitivity"]
-    rows = []
-    for record in records:
-        rows.append(
-            (
-                f"{record['iteration']}",
-                outcome_of(record),
-                percent(record["candidate_sigma"], 2),
-                percent(record["sigma"], 2),
-                percent(record["worst"]),
-                percent(record["accuracy"], 2),
-                f"{record['alpha_max']:.3g}",
-                f"{sum(record['seconds'].values()):.1f}",
-            )
+    rows = [
+        (
+            f"{record['iteration']}",
+            outcome_of(record),
+            percent(record["candidate_sigma"], 2),
+            percent(record["sigma"], 2),
+            percent(record["worst"]),
+            percent(record["accuracy"], 2),
+            f"{record['alpha_max']:.3g}",
+            f"{sum(record['seconds'].values()):.1f}",
         )
+        for record in records
+    ]
     head = ("iteration", "outcome", "σ tried, pp", "σ kept, pp", "worst class %", "accuracy %", "amplitude", "seconds")
-    pictures = f'<div class="pair"><figure>{charts.convergence(base, records)}</figure><figure>{charts.amplitudes(records)}</figure></div>'
-    legend = '<p class="note">● accepted, ✕ or hollow: rolled back. Start: the model as it is.</p>'
-    body = pictures + legend + folded("Iterations as a table", table(head, rows, "Iterations", "numbers"))
-    return Section("convergence", "Iterations", body)
+    drawn = charts.convergence(base, records), charts.amplitudes(records)
+    legend = '<p class="note">Filled: accepted. Crosses and hollow bars: rolled back. 0 is the model as it is.</p>'
+    body = side_by_side(*drawn) + legend + folded("Iterations as a table", table(head, rows, "Iterations", "numbers"))
+    return Section("iterations", "Iterations: convergence and amplitude", body)
 
 
 def outcome_of(record: dict[str, Any]) -> str:

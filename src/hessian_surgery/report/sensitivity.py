@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hessian_surgery.report import charts
-from hessian_surgery.report.markup import folded, name, scrolled, table, text
+from hessian_surgery.report.markup import folded, name, scrolled, side_by_side, table, text
 from hessian_surgery.report.page import Section
 
 # Up to so many classes every figure of S is in a table; beyond, the strongest of each class.
@@ -14,8 +14,8 @@ def sensitivity_section(matrix: Sequence[Sequence[float]], rows: Sequence[str], 
     """S (K, C) as a heat map, and its figures in a table."""
     map_ = scrolled(charts.heat_map(matrix, rows, classes), "Sensitivity matrix")
     words = (
-        "<p>How each class's accuracy answers to a step along each direction: percentage points per 0.01 of its length. "
-        '<span class="swatch up">+</span> rises, <span class="swatch down">−</span> falls.</p>'
+        "<p>How each class's accuracy answers to a step along each direction: percentage points per 0.01 of its "
+        'length. <span class="swatch up">+</span> rises, <span class="swatch down">−</span> falls.</p>'
     )
     return Section("sensitivity", "Which direction moves which class", words + map_ + _figures(matrix, rows, classes))
 
@@ -46,15 +46,17 @@ def spectrum_section(eigenvalues: Sequence[float], residuals: Sequence[float], t
         return []
     loose = sum(residual > tolerance for residual in residuals)
     said = f"{loose} of {len(residuals)} have not converged" if loose else f"all {len(residuals)} have converged"
-    pictures = (
-        f'<div class="pair"><figure>{charts.spectrum(eigenvalues, residuals, tolerance)}</figure>'
-        f"<figure>{charts.residual_chart(residuals, tolerance)}</figure></div>"
-    )
+    drawn = charts.spectrum(eigenvalues, residuals, tolerance), charts.residual_chart(residuals, tolerance)
     rows = [
         (f"{i}", f"{value:.4g}", f"{residual:.2g}", "yes" if residual <= tolerance else "no")
         for i, (value, residual) in enumerate(zip(eigenvalues, residuals, strict=True), 1)
     ]
     head = ("spike", "eigenvalue", "relative residual", "converged")
-    note = f'<p class="note">To a relative residual of {tolerance:g}, {text(said)}; ✕ and hollow marks are those that have not.</p>'
-    body = pictures + note + folded("Spikes as a table", table(head, rows, "Spikes and residuals", "numbers"))
+    note = (
+        f'<p class="note">To a relative residual of {tolerance:g}, {text(said)}; '
+        "crosses and hollow marks are those that have not.</p>"
+    )
+    body = (
+        side_by_side(*drawn) + note + folded("Spikes as a table", table(head, rows, "Spikes and residuals", "numbers"))
+    )
     return [Section("spectrum", "Spectrum: spikes and residuals", body)]

@@ -1,7 +1,7 @@
 """Axes and marks as inline SVG: text that can be selected, colours that follow the page's theme."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hessian_surgery.report.markup import text
@@ -33,21 +33,28 @@ class Panel:
 
 def picture(width: float, height: float, parts: Iterable[str], title: str, description: str) -> str:
     """A whole figure; `title` and `description` are what a screen reader says of it."""
+    said = f"{text(title)}. {text(description)}"
     return (
-        f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{text(title)}. {text(description)}">'
-        f"{''.join(parts)}</svg>"
+        f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{said}">{"".join(parts)}</svg>'
     )
 
 
-def axes(panel: Panel, x_label: str, y_label: str, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> str:
-    """Grid lines, ticks and labels."""
+def axes(
+    panel: Panel,
+    x_label: str,
+    y_label: str,
+    x_ticks: Sequence[float],
+    y_ticks: Sequence[float],
+    written: Callable[[float], str] = lambda value: number(value),
+) -> str:
+    """Grid lines, ticks and labels; `written` says how values on the upright axis are."""
     left, right = panel.left, panel.left + panel.width
     top, bottom = panel.top, panel.top + panel.height
     parts = []
     for value in y_ticks:
         y = panel.at(panel.x[0], value)[1]
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text class="tick" x="{left - 6}" y="{y + 3.5}" text-anchor="end">{number(value)}</text>')
+        parts.append(f'<text class="tick" x="{left - 6}" y="{y + 3.5}" text-anchor="end">{written(value)}</text>')
     for value in x_ticks:
         x = panel.at(value, panel.y[0])[0]
         parts.append(f'<line class="axis" x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}"/>')
@@ -80,6 +87,13 @@ def number(value: float) -> str:
     return f"{value:.6g}".replace("-", "−")
 
 
+def power(exponent: float) -> str:
+    """A power of ten: as a number where that is short."""
+    if -3 <= exponent <= 4:
+        return f"{10.0**exponent:,.{max(0, -int(exponent))}f}"
+    return "10" + f"{int(exponent)}".translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
 def line(panel: Panel, pairs: Iterable[tuple[float, float]], kind: str, stroke: str = "") -> str:
     """A line through points."""
     places = " ".join(f"{x},{y}" for x, y in (panel.at(*pair) for pair in pairs))
@@ -98,7 +112,8 @@ def mark(shape: str, x: float, y: float, kind: str, size: float = 4) -> str:
         "down": ((0, 1.3), (1.2, -0.9), (-1.2, -0.9)),
     }
     if shape == "cross":
-        return f'<path class="mark cross {kind}" d="M{x - size} {y - size}l{2 * size} {2 * size}m0 {-2 * size}l{-2 * size} {2 * size}"/>'
+        across = f"l{2 * size} {2 * size}m0 {-2 * size}l{-2 * size} {2 * size}"
+        return f'<path class="mark cross {kind}" d="M{x - size} {y - size}{across}"/>'
     places = " ".join(f"{x + size * dx:.1f},{y + size * dy:.1f}" for dx, dy in corners[shape])
     return f'<polygon class="mark {kind}" points="{places}"/>'
 

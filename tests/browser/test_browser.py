@@ -7,12 +7,12 @@ import shutil
 from dataclasses import dataclass, field
 
 import pytest
+from runs import HOSTILE, give_front, hundred_classes, renamed
 
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.models.small import SmallNet
 from hessian_surgery.tensorfile import save_tensors
-from runs import HOSTILE, give_front, hundred_classes, renamed
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
 Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: pip install -e '.[dev]'").Axe
@@ -124,6 +124,7 @@ def test_the_slider_moves_the_bars_by_keyboard(reports, visit, name):
     slider.press("Home")
     slider.press("ArrowRight")
     assert bars(found.page) != before
+    assert found.page.locator("[data-front=sigma] .here").count() == 1
     assert slider.get_attribute("aria-valuetext") != spoken
     assert found.page.locator("#explored").inner_text() != command
     moved = bars(found.page)

@@ -1,11 +1,11 @@
 import pytest
 import yaml
+from runs import HOSTILE, renamed
 
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.report.card import model_card
 from hessian_surgery.report.run import run_of
-from runs import HOSTILE, renamed
 
 
 @pytest.fixture(params=["plain", "hostile"])

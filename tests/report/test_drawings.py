@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from runs import HOSTILE
 
 from hessian_surgery.report import drawings
-from runs import HOSTILE
 
 
 def check(figure, folder, name):

@@ -1,8 +1,10 @@
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from runs import HOSTILE, give_front, made_up_front, renamed
 
 import hessian_surgery as hs
 from conftest import operate
@@ -13,7 +15,6 @@ from hessian_surgery.report.markup import embedded, name, short, text
 from hessian_surgery.report.provenance import command_line
 from hessian_surgery.report.run import direction_names, load_run, run_of
 from hessian_surgery.report.run_page import halves_gap, run_page, significance
-from runs import HOSTILE, give_front, made_up_front, renamed
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 INPUTS = {
@@ -131,16 +132,16 @@ def test_directions_have_names(outcome):
         assert names[0] == "spike 1"
     else:
         assert (names[0], names[10]) == ("bias of 0", "gradient of 0")
-    run.result["choices"]["direction_names"] = ["mine"]
-    assert direction_names(run) == ["mine"]
+    told = run.result | {"choices": {"direction_names": ["mine"]}}
+    assert direction_names(replace(run, result=told)) == ["mine"]
 
 
 def test_the_explored_command_is_the_runs_own_with_another_aim(outcome):
     run = run_of(outcome, None, INPUTS | {"target": "sigma", "budget": "0.002", "iterations": "3"})
     command = explored_command(run, "worst", 0.005)
     assert command == (
-        "hessian-surgery operate --model smallnet --checkpoint 'a file/base'\"'\"'s.safetensors' --data digits --seed 0 "
-        "--target worst --budget 0.005 --iterations 1 --out 'my run-worst-0.005'"
+        "hessian-surgery operate --model smallnet --checkpoint 'a file/base'\"'\"'s.safetensors' --data digits "
+        "--seed 0 --target worst --budget 0.005 --iterations 1 --out 'my run-worst-0.005'"
     )
     assert 'target="worst", targets={}, budget=0.005' in explored_command(run_of(outcome, None, {}), "worst", 0.005)
     assert command_line("compare", {"image_size": 32}) == "hessian-surgery compare --image-size 32"

@@ -14,7 +14,7 @@ SHADES = 12
 
 
 def convergence(base: dict[str, float], iterations: Sequence[dict[str, Any]]) -> str:
-    """σ and the worst class after each iteration on the images that decide, and what was rolled back."""
+    """σ after each iteration on the images that decide, and what was tried and rolled back."""
     last = len(iterations)
     sigmas = [100 * base["sigma"], *(100 * record["sigma"] for record in iterations)]
     tried = [100 * record["candidate_sigma"] for record in iterations]
@@ -169,6 +169,22 @@ def flow_bar(count: int, most: int, kind: str) -> str:
         f'<rect class="{kind}" x="{start:.1f}%" width="{share:.1f}%" y="3" height="12"/>'
         f'<text x="{end:.1f}%" dx="{gap}" y="13.5" text-anchor="{side}">{count}</text></svg>'
     )
+
+
+def foreseen_front(objectives: dict[str, list[dict[str, Any]]], base: dict[str, float]) -> str:
+    """σ against accuracy of every point of the explorer; its script marks the one that is shown."""
+    every = [point for points in objectives.values() for point in points]
+    across, upright = ([100 * p[key] for p in (*every, base)] for key in ("accuracy", "sigma"))
+    panel = Panel(46, 26, 340, 170, spread(across), spread(upright))
+    parts = [axes(panel, "foreseen accuracy (%)", "foreseen σ (pp)", ticks(*panel.x), ticks(*panel.y))]
+    for i, (key, points) in enumerate(objectives.items()):
+        colour, shape, stroke = look(i)
+        places = [(100 * p["accuracy"], 100 * p["sigma"]) for p in points]
+        parts.append(line(panel, places, colour, stroke))
+        marks = "".join(mark(shape, *panel.at(*place), colour, 3.2) for place in places)
+        parts.append(f'<g data-front="{key}">{marks}</g>')
+    parts.append(mark("cross", *panel.at(100 * base["accuracy"], 100 * base["sigma"]), "start", 5))
+    return picture(400, 236, parts, "Foreseen σ against foreseen accuracy", "the cross is the model as it is")
 
 
 def interval_row(

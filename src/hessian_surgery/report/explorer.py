@@ -2,11 +2,17 @@
 
 from typing import Any
 
+import numpy as np
+
+from hessian_surgery.report import charts
 from hessian_surgery.report.markup import copyable, embedded, name, text
 from hessian_surgery.report.page import Section
 from hessian_surgery.report.provenance import command_line
 from hessian_surgery.report.run import Run
 
+WITHOUT_SCRIPTS = (
+    "<noscript><p>The explorer needs scripts; without them it stays at this command's point.</p></noscript>"
+)
 OBJECTIVES = {"sigma": "σ, the spread of the classes", "worst": "the worst class"}
 # Fractions to so many digits: finer than a pixel.
 DIGITS = 4
@@ -30,12 +36,18 @@ def explorer(run: Run) -> list[Section]:
         "Bars are foreseen accuracies, whiskers their 95 % bands, upright ticks the model as it is; "
         '<span class="shield" aria-hidden="true">◆</span> marks protected classes.</p>'
         f'{_controls(data)}<ul class="{kind}" id="bars" aria-label="Foreseen accuracy of each class">{rows}</ul>'
-        "<h3>Do it</h3><p>From the folder that the operation was run in:</p>"
-        + copyable(first["command"], "explored")
-        + "<noscript><p>The explorer needs scripts; the command above is for the point that is shown.</p></noscript>"
+        f'<div class="pair"><div><h3>Do it</h3><p>From the folder that the operation was run in:</p>'
+        f"{copyable(first['command'], 'explored')}{WITHOUT_SCRIPTS}</div>"
+        f"<figure>{charts.foreseen_front(data['objectives'], _start(front))}</figure></div>"
         + embedded(data, "front-data")
     )
     return [Section("explore", "Explore other operations", body)]
+
+
+def _start(front: dict[str, Any]) -> dict[str, float]:
+    """Accuracy and σ of the model as it is."""
+    base = front["base"]
+    return {"accuracy": base["accuracy"], "sigma": float(np.std(base["per_class"]))}
 
 
 def _controls(data: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ if (held) {
   }));
   const percent = (value) => (100 * value).toFixed(1);
   const signed = (value) => (value < -0.0005 ? "−" : value > 0.0005 ? "+" : "±") + Math.abs(100 * value).toFixed(1);
-  const place = (line, from, to) => {
+  const span = (line, from, to) => {
     line.setAttribute("x1", `${100 * from}%`);
     line.setAttribute("x2", `${100 * to}%`);
   };
@@ -56,7 +56,11 @@ if (held) {
     const objective = document.querySelector("input[name=objective]:checked").value;
     const points = front.objectives[objective];
     slider.max = points.length - 1;
-    const point = points[Math.min(slider.value, points.length - 1)];
+    const place = Math.min(slider.value, points.length - 1);
+    const point = points[place];
+    for (const group of document.querySelectorAll("[data-front]")) {
+      [...group.children].forEach((mark, i) => mark.classList.toggle("here", group.dataset.front === objective && i === place));
+    }
     const budget = `${Number((100 * point.budget).toFixed(3))} pp`;
     document.getElementById("budget-value").textContent = budget;
     slider.setAttribute("aria-valuetext", `${budget}: accuracy ${percent(point.accuracy)} %, σ ${percent(point.sigma)} pp, ` +
@@ -67,8 +71,8 @@ if (held) {
     for (const row of rows) {
       const value = point.per_class[row.j];
       row.fill.setAttribute("width", `${100 * value}%`);
-      place(row.band, point.low[row.j], point.high[row.j]);
-      place(row.tick, front.base[row.j], front.base[row.j]);
+      span(row.band, point.low[row.j], point.high[row.j]);
+      span(row.tick, front.base[row.j], front.base[row.j]);
       row.value.textContent = `${percent(value)} % (${signed(value - front.base[row.j])})`;
       row.reach.textContent = `[${(100 * point.low[row.j]).toFixed(0)}, ${(100 * point.high[row.j]).toFixed(0)}]`;
     }

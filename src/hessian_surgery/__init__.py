@@ -25,7 +25,7 @@ from hessian_surgery.surgery.outcome import Outcome
 from hessian_surgery.surgery.planning import Plan, plan
 from hessian_surgery.surgery.sensitivity import sensitivity
 from hessian_surgery.surgery.soft_sensitivity import gradient_sensitivity
-from hessian_surgery.version import __version__
+from hessian_surgery.version import __version__ as __version__
 
 __all__ = [
     "Advice",
@@ -46,7 +46,6 @@ __all__ = [
     "Spectrum",
     "Storage",
     "SurgeryConfig",
-    "__version__",
     "advise",
     "as_labelled",
     "cap_per_class",

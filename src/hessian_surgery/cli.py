@@ -31,6 +31,7 @@ from hessian_surgery.models.checkpoint import read_checkpoint
 from hessian_surgery.models.patching import apply_patch, revert_patch
 from hessian_surgery.report.card import model_card
 from hessian_surgery.report.run import load_run
+from hessian_surgery.report.writing import PAGE
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.tensorfile import save_tensors
 
@@ -67,7 +68,7 @@ def demo(
     net, parts = digits_net(seed)
     with claimed(out):
         check_demo_folder(out)
-        for earlier in ("result.json", "history.jsonl"):
+        for earlier in ("result.json", "history.jsonl", PAGE):
             (out / earlier).unlink(missing_ok=True)
         write_text(out / DEMO_MARK, "Written by hessian-surgery demo; the next demo replaces this folder's contents.\n")
         save_tensors(out / "base.safetensors", net.state_dict())

@@ -16,7 +16,7 @@ UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 def model_card(run: Run) -> str:
     """The card as Markdown with a YAML head."""
     inputs = run.config["inputs"]
-    title = f"{inputs.get('model', 'A classifier')}, weak classes lifted"
+    title = f"{inputs.get('model', 'A classifier')}, patched by Hessian Surgery"
     parts = [
         _head(run, title),
         f"# {plain(title)}",

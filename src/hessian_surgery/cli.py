@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Exit 0 done, 2 bad input (one clear line), 1 anything else."""
+"""The command line: parse, call, print. Exit 0 done, 2 bad input (one clear line), 3 not accepted, 1 other."""
 
 import sys
 from pathlib import Path

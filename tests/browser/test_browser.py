@@ -158,7 +158,7 @@ def test_a_hundred_classes_answer_within_a_tenth_of_a_second(reports, visit):
                 document.body.getBoundingClientRect();
                 times.push(performance.now() - started);
             }
-            return times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
+            return Math.max(...times);
         }"""
     )
     assert slowest < 100

@@ -61,6 +61,7 @@ def compare_given(given: dict[str, Any]) -> None:
             print_notes(["interrupted" + (f"; the same command goes on with the trainings in {out}" if out else "")])
             raise
         content = fronts_dict(fronts, protocol, recorded_options(given), time.perf_counter() - started)
+        content["hashes"] = opened.hashes if opened else {}
         if out is not None:
             write_fronts(out, fronts, content)
             patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"

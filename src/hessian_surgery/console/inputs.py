@@ -56,6 +56,11 @@ class Opened:
         """The model as a classifier."""
         return as_classifier(self.model)
 
+    @property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of the file that the weights came from, where there is one."""
+        return {"checkpoint file": self.checkpoint.sha256} if self.checkpoint else {}
+
 
 @dataclass(frozen=True)
 class InputOptions:

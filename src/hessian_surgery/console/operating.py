@@ -160,7 +160,7 @@ def diagnosis_dict(
         "tolerance": config.tolerance,
         "seed": config.seed,
         "inputs": dict(inputs),
-        "hashes": {"checkpoint file": opened.checkpoint.sha256} if opened.checkpoint else {},
+        "hashes": opened.hashes,
         "environment": environment(opened.classifier.device),
     }
 

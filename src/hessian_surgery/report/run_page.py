@@ -29,7 +29,7 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
         sensitivity_section(first["sensitivity"], direction_names(run), run.classes),
         *spectrum_section(first["eigenvalues"], first["residuals"], run.config["tolerance"]),
         _iterations(run),
-        *([front_section(comparison)] if comparison else []),
+        *([front_section(comparison, f"<p>{text(comparison['advice']['sentence'])}</p>")] if comparison else []),
         reproduction("operate", run.config["inputs"], facts_of(run.result), run.hashes),
     ]
     inputs = run.config["inputs"]

@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from runs import HOSTILE, give_front, hundred_classes, renamed
@@ -214,19 +215,40 @@ def test_everything_is_reached_by_tab(reports, visit):
     assert reached.count("Copy") >= 2
 
 
-def test_the_copied_command_lands_inside_its_bands(visit, run, monkeypatch, tmp_path, checkpoint, capsys):
-    """Run verbatim: what it does to the held-out images is what the explorer foresaw, for nine classes of ten."""
+def explore(page, run, budget):
+    """Go to a budget, run the command that the page then gives, word by word, and return what it found."""
+    page.locator("#budget").press(budget)
+    command = shlex.split(page.locator("#explored").inner_text())
+    assert command[0] == "hessian-surgery"
+    assert run(*command[1:]) == 0
+    folder = Path(command[command.index("--out") + 1])
+    return json.loads((folder / "config.json").read_text()), json.loads((folder / "result.json").read_text())
+
+
+@pytest.fixture
+def operated(run, monkeypatch, tmp_path, checkpoint, capsys):
+    """The folder of an operation by the command line, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    inputs = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
-    assert run("operate", *inputs, "--out", "first") == 0
-    front = json.loads((tmp_path / "first/result.json").read_text()).get("front")
+    options = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--budget", "0.005"]
+    assert run("operate", *options, "--out", "first run") == 0
+    return tmp_path / "first run"
+
+
+def test_the_copied_command_does_what_was_chosen(visit, run, operated):
+    give_front(operated)
+    page = visit(operated / "report.html").page
+    page.locator("input[value=worst]").check()
+    config, result = explore(page, run, "Home")
+    assert (config["target"], config["budget"], config["iterations"]) == ("worst", 0.0, 1)
+    assert len(result["iterations"]) == 1
+
+
+def test_the_copied_command_lands_inside_its_bands(visit, run, operated):
+    """What it does to the held-out images is what the explorer foresaw, for nine classes of ten."""
+    front = json.loads((operated / "result.json").read_text()).get("front")
     if not front:
         pytest.skip("operate foresees no front yet")
-    page = visit(tmp_path / "first/report.html").page
-    page.locator("#budget").press("End")
-    command = shlex.split(page.locator("#explored").inner_text())
-    assert run(*command[1:]) == 0
-    landed = json.loads((tmp_path / command[command.index("--out") + 1] / "result.json").read_text())
+    _, landed = explore(visit(operated / "report.html").page, run, "End")
     point = [p for p in front["points"] if p["objective"] == "sigma"][-1]
     reached = landed["after"]["heldout"]["per_class"]
     inside = [low <= value <= high for low, value, high in zip(point["low"], reached, point["high"], strict=True)]

@@ -24,7 +24,7 @@ def comparison_page(content: dict[str, Any]) -> str:
     opening = f'<p class="verdict advice">{text(content["advice"]["sentence"])}</p><dl class="tiles">{tiles}</dl>'
     opening += f'<p class="note">{said}</p>'
     sections = [_warnings(content), front_section(content)]
-    sections.append(reproduction("compare", content["inputs"], facts_of(content), content["hashes"]))
+    sections.append(reproduction("compare", content["inputs"], facts_of(content), content.get("hashes", {})))
     return make_page("Comparison report", opening, sections)
 
 
@@ -37,8 +37,8 @@ def front_section(content: dict[str, Any], opening: str = "") -> Section:
     )
     words = (
         f'{opening}<p class="note">Means over {content["splits"]} splits on held-out halves. Further right is more '
-        "accurate; a lower σ and a higher worst class are more even. Bars are standard errors; ▼ and ▲ mark a σ that is "
-        "below or above class bias's at the same accuracy beyond noise.</p>"
+        "accurate; a lower σ and a higher worst class are more even. Bars are standard errors; ▼ and ▲ mark a σ that "
+        "is below or above class bias's at the same accuracy beyond noise.</p>"
     )
     head = ("method", "gives up pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "σ against class bias pp")
     rows = table(head, _merged(methods), "Every method at every budget, on held-out halves", "numbers")

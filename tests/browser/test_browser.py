@@ -65,7 +65,7 @@ def visit(chromium):
 
 
 @pytest.fixture(scope="session")
-def reports(tmp_path_factory, _trained, digits_parts):
+def reports(chromium, tmp_path_factory, _trained, digits_parts):
     """Run folders by name, each with a page that has a front."""
     place = tmp_path_factory.mktemp("reports")
 

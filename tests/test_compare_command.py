@@ -54,7 +54,7 @@ def finished(run, capsys, checkpoint):
 def test_a_folder_holds_all_that_was_found(finished, tmp_path, run, capsys, checkpoint):
     folder = tmp_path / "front"
     assert {path.name for path in folder.iterdir()} == {
-        *("compare.json", "compare.md", "front.svg", "front.png"),
+        *("compare.json", "compare.md", "front.svg", "front.png", "report.html"),
         *("logits.safetensors", "predictions.safetensors", "patch.safetensors"),
     }
     content = json.loads((folder / "compare.json").read_text())

@@ -15,6 +15,7 @@ from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
 from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import ParameterSpace, parameter_space
+from hessian_surgery.report.writing import write_report
 from hessian_surgery.rivals.finetune import FinetuneConfig, finetune
 from hessian_surgery.rivals.subject import load_logits
 from hessian_surgery.surgery.config import SurgeryConfig
@@ -24,8 +25,7 @@ from hessian_surgery.surgery.outcome import Outcome
 from hessian_surgery.surgery.planning import Plan, plan
 from hessian_surgery.surgery.sensitivity import sensitivity
 from hessian_surgery.surgery.soft_sensitivity import gradient_sensitivity
-
-__version__ = "0.1.0"
+from hessian_surgery.version import __version__ as __version__
 
 __all__ = [
     "Advice",
@@ -64,4 +64,5 @@ __all__ = [
     "sensitivity",
     "spectral_density",
     "stratified_split",
+    "write_report",
 ]

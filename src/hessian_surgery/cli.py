@@ -1,12 +1,10 @@
-"""The command line: parse, call, print. Exit 0 done, 2 bad input (one clear line), 1 anything else."""
+"""The command line: parse, call, print. Exit 0 done, 2 bad input (one clear line), 3 not accepted, 1 other."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from hessian_surgery import __version__
@@ -18,25 +16,23 @@ from hessian_surgery.console.inputs import (
     DEMO_MARK,
     Opened,
     check_demo_folder,
-    check_folder,
-    choose_config,
     digits_net,
     open_given,
-    refuse_unused,
     whole_numbers,
 )
 from hessian_surgery.console.laboratory import conduct, find_study, study_options
-from hessian_surgery.console.operating import operate_on, show_cost, show_diagnosis, show_outcome
-from hessian_surgery.console.output import notes, print_json
+from hessian_surgery.console.operating import diagnose_given, operate_given, operate_on, show_outcome
+from hessian_surgery.console.output import notes
 from hessian_surgery.console.predicting import predict_given
-from hessian_surgery.console.tables import print_findings
+from hessian_surgery.console.reporting import report_given
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
 from hessian_surgery.models.checkpoint import read_checkpoint
 from hessian_surgery.models.patching import apply_patch, revert_patch
-from hessian_surgery.report.markdown import to_markdown
+from hessian_surgery.report.card import model_card
+from hessian_surgery.report.run import load_run
+from hessian_surgery.report.writing import PAGE
 from hessian_surgery.surgery.config import SurgeryConfig
-from hessian_surgery.surgery.outcome import load_findings
 from hessian_surgery.tensorfile import save_tensors
 
 app = typer.Typer(
@@ -72,12 +68,13 @@ def demo(
     net, parts = digits_net(seed)
     with claimed(out):
         check_demo_folder(out)
-        for earlier in ("result.json", "history.jsonl"):
+        for earlier in ("result.json", "history.jsonl", PAGE):
             (out / earlier).unlink(missing_ok=True)
         write_text(out / DEMO_MARK, "Written by hessian-surgery demo; the next demo replaces this folder's contents.\n")
         save_tensors(out / "base.safetensors", net.state_dict())
-        opened = Opened(net, parts, read_checkpoint(out / "base.safetensors"), {"data": "digits", "model": "smallnet"})
-        outcome = operate_on(opened, SurgeryConfig(seed=seed), out, resume=False)
+        opened = Opened(net, parts, read_checkpoint(out / "base.safetensors"), {})
+        inputs = {"model": "smallnet", "checkpoint": f"{out / 'base.safetensors'}", "data": "digits", "out": f"{out}"}
+        outcome = operate_on(opened, SurgeryConfig(seed=seed), out, inputs | {"seed": f"{seed}"})
     show_outcome(outcome, out, as_json)
 
 
@@ -121,20 +118,11 @@ def operate(
     max_drop: option.MaxDrop = None,
     budget: option.Budget = None,
     directions: option.Directions = None,
+    accept: option.Accept = None,
+    figures: option.Figures = None,
 ) -> None:
     """Operate on a trained classifier and write the patched model, the patch and the evidence."""
-    given = locals()
-    config = choose_config(given)
-    refuse_unused(given, config)
-    if dry_run:
-        show_cost(open_given(given), config, as_json)
-        return
-    check_folder(out, resume)
-    opened = open_given(given)
-    with claimed(out):
-        check_folder(out, resume)
-        outcome = operate_on(opened, config, out, resume)
-    show_outcome(outcome, out, as_json)
+    operate_given(locals())
 
 
 @app.command()
@@ -165,15 +153,11 @@ def diagnose(
     parameters: option.Parameters = None,
     sensitivity: option.Sensitivity = None,
     epsilon: option.Epsilon = None,
+    out: Annotated[Path | None, typer.Option(help="Keep report.html and diagnosis.json here.")] = None,
+    figures: option.Figures = None,
 ) -> None:
-    """Say whether there is anything to gain by operating on a classifier; changes and writes nothing."""
-    given = locals()
-    config = replace(choose_config(given).as_loop(), iterations=1)
-    opened = open_given(given, ("hessian", "sensitivity"))
-    if dry_run:
-        show_cost(opened, config, as_json)
-        return
-    show_diagnosis(opened, config, epsilon, as_json)
+    """Say whether there is anything to gain by operating on a classifier; changes nothing."""
+    diagnose_given(locals())
 
 
 @app.command()
@@ -285,6 +269,7 @@ def compare(
     loss: option.Loss = None,
     batch_size: option.BatchSize = None,
     parameters: option.Parameters = None,
+    figures: option.Figures = None,
 ) -> None:
     """Put surgery and its rivals on one front, at equal accuracy with error bars, and say which to use."""
     compare_given(locals())
@@ -319,16 +304,21 @@ def predictors(
 def report(
     run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown instead of a table for the terminal.")] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write report.html again.")] = False,
+    comparison: Annotated[
+        Path | None, typer.Option("--compare", help="With --html: a comparison's folder, whose front is shown as well.")
+    ] = None,
+    figures: option.Figures = None,
     as_json: option.Json = False,
 ) -> None:
     """Show a finished run, every statistic made again from the answers to each image."""
-    findings = load_findings(run)
-    if as_json:
-        print_json({"verdict": vars(findings.verdict), "tests": findings.tests.as_dict()})
-    elif markdown:
-        print(to_markdown(findings), end="")
-    else:
-        print_findings(Console(), findings)
+    report_given(locals())
+
+
+@app.command()
+def card(run: Annotated[Path, typer.Argument(help="A finished run's folder.")]) -> None:
+    """Print a model card for the patched model, in Hugging Face's format."""
+    print(model_card(load_run(run)), end="")
 
 
 @app.command()

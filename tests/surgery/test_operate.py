@@ -118,7 +118,7 @@ def test_run_folder(outcome, tmp_path, digits_parts):
 METRICS = {"accuracy", "balanced_accuracy", "sigma", "worst", "per_class", "count", "interval"}
 RESULT = {
     *("schema_version", "method", "classes", "seed", "before", "after", "iterations", "verdict", "warnings"),
-    *("tests", "split", "diagnosis", "choices", "seconds", "environment"),
+    *("tests", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
 }
 ITERATION = {
     *("iteration", "accepted", "eigenvalues", "residuals", "alpha", "alpha_max", "sigma", "accuracy", "seconds"),
@@ -151,7 +151,7 @@ def check_contract(result, classes):
     assert len(result["tests"]["per_class"]) == classes
     assert set(result["split"]) == {"seed", "sensitivity", "heldout", "hessian", "gradients"}
     assert {"effective_rank", "singular_values"} <= set(result["diagnosis"])
-    assert set(result["environment"]) == {"torch", "device", "threads"}
+    assert set(result["environment"]) == {"hessian-surgery", "python", "torch", "device", "threads"}
 
 
 def test_a_late_failure_gives_the_start_back(trained, digits_parts, short, monkeypatch):

@@ -25,6 +25,7 @@ from hessian_surgery.console.inputs import (
     digits_net,
     numbers,
     open_given,
+    recorded_options,
 )
 from hessian_surgery.console.output import notes, print_json, print_notes
 from hessian_surgery.console.progress import BarObserver
@@ -32,7 +33,9 @@ from hessian_surgery.data.labelled import LabelledSet, together
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.patch import make_patch
-from hessian_surgery.report.figures import save_figure
+from hessian_surgery.report.comparison_page import comparison_page
+from hessian_surgery.report.drawings import save_figures
+from hessian_surgery.report.writing import PAGE
 from hessian_surgery.rivals.edits import apply_edits
 from hessian_surgery.rivals.finetune import FINETUNES
 from hessian_surgery.rivals.posthoc import FROM_LOGITS, POSTHOC
@@ -57,12 +60,14 @@ def compare_given(given: dict[str, Any]) -> None:
         except KeyboardInterrupt:
             print_notes(["interrupted" + (f"; the same command goes on with the trainings in {out}" if out else "")])
             raise
-        named = opened.given if opened else {"logits": str(given["logits"])}
-        content = fronts_dict(fronts, protocol, named, time.perf_counter() - started)
+        content = fronts_dict(fronts, protocol, recorded_options(given), time.perf_counter() - started)
+        content["hashes"] = opened.hashes if opened else {}
         if out is not None:
             write_fronts(out, fronts, content)
             patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
-            print_notes((patched, f"folder: {out}"))
+            print_notes((patched, f"folder: {out}", f"report: {out / PAGE}"))
+    if given["figures"]:
+        save_figures(given["figures"], {"front": draw(fronts)})
     if given["as_json"]:
         print_json(content)
     else:
@@ -148,10 +153,9 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
 
 
 def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any]) -> None:
-    """Write the table, the figure, the logits, every prediction and, last, `compare.json`."""
-    figure = draw(fronts)
-    for suffix in ("svg", "png"):
-        save_figure(figure, folder / f"front.{suffix}")
+    """Write the table, the figure, the page, the logits, every prediction and, last, `compare.json`."""
+    save_figures(folder, {"front": draw(fronts)})
+    write_text(folder / PAGE, comparison_page(content))
     write_text(folder / "compare.md", to_markdown(fronts))
     fronts.subject.save_logits(folder / "logits.safetensors")
     save_tensors(folder / "predictions.safetensors", {**fronts.predicted, "labels": fronts.subject.labels})

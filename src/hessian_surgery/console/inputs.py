@@ -32,6 +32,9 @@ SPIKES_ONLY = (
     "basis_memory",
     "loss",
 )
+# Options that change nothing of what is found.
+UNRECORDED = ("resume", "as_json", "dry_run", "figures")
+USUAL_PRESET = ("preset", "default")
 # The file that tells a demo's folder from others: only such a one may be replaced.
 DEMO_MARK = "demo.txt"
 
@@ -52,6 +55,11 @@ class Opened:
     def classifier(self) -> Classifier:
         """The model as a classifier."""
         return as_classifier(self.model)
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of the file that the weights came from, where there is one."""
+        return {"checkpoint file": self.checkpoint.sha256} if self.checkpoint else {}
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,12 @@ def open_given(given: dict[str, Any], needs: Sequence[str] = PARTS) -> Opened:
     """`open_inputs` with a command's options."""
     options = InputOptions(**{field.name: given[field.name] for field in fields(InputOptions)})
     return open_inputs(options, given["seed"], needs)
+
+
+def recorded_options(given: dict[str, Any]) -> dict[str, str]:
+    """A command's options as files keep them, so that the command can be given again."""
+    kept = {key: value for key, value in given.items() if value is not None and value is not False}
+    return {key: str(value) for key, value in kept.items() if key not in UNRECORDED and (key, value) != USUAL_PRESET}
 
 
 def digits_net(seed: int) -> tuple[SmallNet, Parts]:
@@ -152,10 +166,8 @@ def check_folder(folder: Path, resume: bool) -> None:
         raise InputError(f"out: {folder} holds a finished run; give another folder, or move that one away")
     if (folder / "history.jsonl").exists() and not resume:
         raise InputError(f"out: {folder} holds an unfinished run; give --resume to go on with it, or another folder")
-    if not (folder / "history.jsonl").exists() and _contents(folder):
-        raise InputError(
-            f"out: {folder} holds other files, such as {_contents(folder)[0]}; give an empty or new folder"
-        )
+    if not (folder / "history.jsonl").exists():
+        check_empty(folder)
 
 
 def check_demo_folder(folder: Path) -> None:
@@ -171,6 +183,14 @@ def check_comparison_folder(folder: Path) -> None:
     others = [name for name in _contents(folder) if not name.startswith("training-")]
     if others:
         raise InputError(f"out: {folder} holds other files, such as {others[0]}; give an empty or new folder")
+
+
+def check_empty(folder: Path) -> None:
+    """Refuse a folder that holds anything."""
+    if _contents(folder):
+        raise InputError(
+            f"out: {folder} holds other files, such as {_contents(folder)[0]}; give an empty or new folder"
+        )
 
 
 def _contents(folder: Path) -> list[str]:

@@ -1,22 +1,78 @@
 """Operations, diagnoses and costs as commands run and show them."""
 
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import typer
 from rich.console import Console
 
-from hessian_surgery.console.inputs import Opened
+from hessian_surgery.console.inputs import (
+    Opened,
+    check_empty,
+    check_folder,
+    choose_config,
+    open_given,
+    recorded_options,
+    refuse_unused,
+)
 from hessian_surgery.console.output import notes, print_json, print_notes
 from hessian_surgery.console.progress import TerminalObserver
 from hessian_surgery.console.tables import describe_choices, print_cost, print_diagnosis, print_findings
+from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.report.diagnosis_page import diagnosis_page
+from hessian_surgery.report.drawings import diagnosis_figures, run_figures, save_figures
+from hessian_surgery.report.run import run_of
+from hessian_surgery.report.run_page import run_page
+from hessian_surgery.report.writing import PAGE
+from hessian_surgery.surgery.acceptance import Criteria, read_criteria, unmet
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.cost import estimate_cost
-from hessian_surgery.surgery.diagnosis import diagnose
-from hessian_surgery.surgery.operate import operate
+from hessian_surgery.surgery.diagnosis import Diagnosis, diagnose
+from hessian_surgery.surgery.operate import environment, operate
 from hessian_surgery.surgery.outcome import Outcome
 
+# How `operate` exits where the run is written and a criterion of --accept is not met.
+NOT_ACCEPTED = 3
 
-def operate_on(opened: Opened, config: SurgeryConfig, folder: Path, resume: bool) -> Outcome:
-    """Operate with a bar and a line per iteration, and write the run folder."""
+
+def operate_given(given: dict[str, Any]) -> None:
+    """Operate as a command's options ask; exits with 3 where the criteria are not met."""
+    config, out, resume = choose_config(given), given["out"], given["resume"]
+    refuse_unused(given, config)
+    criteria = read_criteria(given["accept"]) if given["accept"] else None
+    if not given["dry_run"]:
+        check_folder(out, resume)
+    opened = open_given(given)
+    if criteria is not None:
+        criteria.check_names(opened.parts.heldout.classes)
+    if given["dry_run"]:
+        show_cost(opened, config, given["as_json"])
+        return
+    with claimed(out):
+        check_folder(out, resume)
+        outcome = operate_on(opened, config, out, recorded_options(given), resume, criteria)
+    if given["figures"]:
+        run = run_of(outcome, opened.checkpoint, recorded_options(given))
+        save_figures(given["figures"], run_figures(run))
+    show_outcome(outcome, out, given["as_json"])
+    if outcome.acceptance and outcome.acceptance["failed"]:
+        print_notes(f"not accepted: {line}" for line in outcome.acceptance["failed"])
+        raise typer.Exit(NOT_ACCEPTED)
+
+
+def operate_on(
+    opened: Opened,
+    config: SurgeryConfig,
+    folder: Path,
+    inputs: Mapping[str, Any],
+    resume: bool = False,
+    criteria: Criteria | None = None,
+) -> Outcome:
+    """Operate with a bar and a line per iteration, and write the run folder with its page."""
     checkpoint, parts = opened.checkpoint, opened.parts
     sizes = f"deciding on {len(parts.sensitivity)} sensitivity images, reporting on {len(parts.heldout)} held-out ones"
     try:
@@ -37,7 +93,11 @@ def operate_on(opened: Opened, config: SurgeryConfig, folder: Path, resume: bool
             "interrupted; the same command with --resume goes on from the last finished iteration", soft_wrap=True
         )
         raise
-    outcome.save(folder, checkpoint, opened.given)
+    if criteria is not None:
+        failed = unmet(criteria, outcome.findings.heldout)
+        outcome = replace(outcome, acceptance={"criteria": asdict(criteria), "failed": failed})
+    write_text(folder / PAGE, run_page(run_of(outcome, checkpoint, inputs)))
+    outcome.save(folder, checkpoint, inputs)
     return outcome
 
 
@@ -48,13 +108,40 @@ def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
     else:
         print_findings(Console(), outcome.findings)
         notes().print(describe_choices(outcome.choices), highlight=False)
-    notes().print(f"run folder: {folder}", highlight=False)
+    print_notes([f"run folder: {folder}", f"report: {folder / PAGE}"])
 
 
-def show_diagnosis(opened: Opened, config: SurgeryConfig, epsilon: float | None, as_json: bool) -> None:
-    """Diagnose with a bar, and say what was found."""
+def diagnose_given(given: dict[str, Any]) -> None:
+    """Diagnose as a command's options ask."""
+    config, out = replace(choose_config(given).as_loop(), iterations=1), given["out"]
+    if out is not None:
+        check_empty(out)
+    opened = open_given(given, ("hessian", "sensitivity"))
+    if given["dry_run"]:
+        show_cost(opened, config, given["as_json"])
+        return
+    started = time.perf_counter()
+    with claimed(out) if out else nullcontext():
+        found = run_diagnosis(opened, config, given["epsilon"])
+        seconds = time.perf_counter() - started
+        content = diagnosis_dict(found, opened, config, recorded_options(given)) | {"seconds": seconds}
+        if out is not None:
+            write_text(out / PAGE, diagnosis_page(content))
+            write_json(out / "diagnosis.json", content)
+    if given["figures"]:
+        save_figures(given["figures"], diagnosis_figures(content))
+    if given["as_json"]:
+        print_json(content)
+    else:
+        print_diagnosis(Console(), found)
+    if out is not None:
+        print_notes([f"report: {out / PAGE}"])
+
+
+def run_diagnosis(opened: Opened, config: SurgeryConfig, epsilon: float | None) -> Diagnosis:
+    """Diagnose with a bar."""
     with TerminalObserver(notes(), 1, opened.remarks) as observer:
-        found = diagnose(
+        return diagnose(
             opened.model,
             hessian_data=opened.parts.hessian,
             sensitivity_data=opened.parts.sensitivity,
@@ -62,10 +149,20 @@ def show_diagnosis(opened: Opened, config: SurgeryConfig, epsilon: float | None,
             epsilon=epsilon,
             observer=observer,
         )
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        print_diagnosis(Console(), found)
+
+
+def diagnosis_dict(
+    found: Diagnosis, opened: Opened, config: SurgeryConfig, inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What `diagnose --json` prints and `diagnosis.json` holds."""
+    return {
+        **found.as_dict(),
+        "tolerance": config.tolerance,
+        "seed": config.seed,
+        "inputs": dict(inputs),
+        "hashes": opened.hashes,
+        "environment": environment(opened.classifier.device),
+    }
 
 
 def show_cost(opened: Opened, config: SurgeryConfig, as_json: bool) -> None:

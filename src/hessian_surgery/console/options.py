@@ -64,3 +64,7 @@ Budget = Annotated[float | None, typer.Option(help="Accuracy that may be given u
 Directions = Annotated[
     str | None, typer.Option(help="What to move along, beside biases: class-gradients, spikes or both.")
 ]
+Accept = Annotated[
+    Path | None, typer.Option(help="TOML file of criteria to meet on the held-out images; exit 3 where they are not.")
+]
+Figures = Annotated[Path | None, typer.Option(help="Write every figure there as well, as SVG and PNG.")]

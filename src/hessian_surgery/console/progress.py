@@ -94,11 +94,17 @@ class TerminalObserver(BarObserver):
         """Print the iteration's line."""
         self._finished = record.iteration
         self._progress.update(self._task, completed=record.iteration)
-        mark = "[green]accepted   [/]" if record.accepted else "[yellow]rolled back[/]"
         self._console.print(
-            f"{record.iteration:>3}/{self._total} {mark} σ {100 * record.sigma:5.2f} pp  "
+            f"{record.iteration:>3}/{self._total} {_outcome(record)} σ {100 * record.sigma:5.2f} pp  "
             f"worst {100 * record.worst:4.1f} %  accuracy {100 * record.accuracy:4.1f} %  "
             f"step {record.alpha_max:.2g}  {sum(record.seconds.values()):.1f} s",
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _outcome(record: IterationRecord) -> str:
+    """What became of an iteration, in a column."""
+    if record.accepted:
+        return "[green]accepted   [/]"
+    return "[yellow]rolled back[/]" if record.alpha_max > 0 else "[yellow]no step    [/]"

@@ -1,5 +1,6 @@
 """One look for all figures, and files of them that are whole and the same from run to run."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,5 +58,8 @@ def save_figure(figure: "Figure", path: str | Path) -> None:
     if kind not in FORMATS:
         raise InputError(f"path: got {path.name!r}; give a name that ends in .svg or .png")
     metadata = {"Date": None} if kind == "svg" else {}
-    with written_beside(path) as beside, rc_context(SAVING):
+    with written_beside(path) as beside, rc_context(SAVING), warnings.catch_warnings():
+        # A class's name may hold letters that no installed font has; a box in the PNG is all that comes of it.
+        warnings.filterwarnings("ignore", message=".*missing from font")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support .* natively")
         figure.savefig(beside, format=kind, metadata=metadata)

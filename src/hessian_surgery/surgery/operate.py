@@ -1,5 +1,6 @@
 """operate: the whole operation on a model, measured before and after on images that nothing was fitted to."""
 
+import platform
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,6 +25,7 @@ from hessian_surgery.surgery.outcome import HistoryWriter, Outcome, find, load_h
 from hessian_surgery.surgery.planned import run_planned
 from hessian_surgery.surgery.prepare import convergence_warning, every_class, prepare, rare_class_warning
 from hessian_surgery.surgery.resume import fingerprint, load_state, save_state, saved_storage
+from hessian_surgery.version import __version__
 
 
 def operate(
@@ -98,7 +100,13 @@ def stored_state(module: nn.Module, stored_as: Mapping[str, torch.dtype] | None)
 def environment(device: torch.device) -> dict[str, Any]:
     """What the figures depend on besides the seed."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return {"torch": torch.__version__, "device": name, "threads": torch.get_num_threads()}
+    return {
+        "hessian-surgery": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": name,
+        "threads": torch.get_num_threads(),
+    }
 
 
 def rounding_warning(base: Array, unrounded: Array, rounded: Array) -> str | None:

@@ -63,6 +63,7 @@ class Outcome:
         environment: versions, device and threads.
         base_weights: the starting model's state, in the dtypes that it is stored in.
         weights: the patched model's state, likewise.
+        acceptance: which criteria it had to meet, and which it failed; None where there were none.
     """
 
     config: SurgeryConfig
@@ -75,6 +76,7 @@ class Outcome:
     environment: dict[str, Any]
     base_weights: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
+    acceptance: dict[str, Any] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -101,7 +103,12 @@ class Outcome:
             "choices": self.choices,
             "seconds": self.seconds,
             "environment": self.environment,
+            "acceptance": self.acceptance,
         }
+
+    def recorded(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The contents of `config.json`."""
+        return self.config.as_dict() | {"inputs": dict(inputs or {})}
 
     def patch(self, source: Checkpoint | None = None) -> WeightPatch:
         """What turns the starting weights into the patched ones and back."""
@@ -122,7 +129,7 @@ class Outcome:
         if (folder / "result.json").exists():
             raise InputError(f"folder: {folder} holds a finished run; give another")
         found = self.findings
-        write_json(folder / "config.json", self.config.as_dict() | {"inputs": dict(inputs or {})})
+        write_json(folder / "config.json", self.recorded(inputs))
         write_text(folder / "history.jsonl", "".join(history_line(record) for record in self.iterations))
         parts = {"sensitivity": found.sensitivity, "heldout": found.heldout}
         named = {f"{part}.{key}": t for part, images in parts.items() for key, t in images.tensors().items()}

@@ -1,0 +1,272 @@
+"""The pages of real runs in a real browser: quiet, closed, usable by keyboard and screen reader, and quick."""
+
+import json
+import os
+import shlex
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from runs import HOSTILE, give_front, hundred_classes, renamed
+
+import hessian_surgery as hs
+from conftest import operate
+from hessian_surgery.models.small import SmallNet
+from hessian_surgery.tensorfile import save_tensors
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
+Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: pip install -e '.[dev]'").Axe
+
+SHORT = hs.SurgeryConfig(budget=0.01, max_drop=0.03, iterations=1)
+QUIET = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+QUIET += ["--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium on this machine (apt-get install chromium)")
+    # Chromium refuses to run as root inside its sandbox; the pages are our own.
+    rooted = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=[*QUIET, *rooted])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """A page that was opened, what it complained about, and what it asked for beside itself."""
+
+    page: object
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def visit(chromium):
+    contexts = []
+
+    def go(path, width=1280, scheme="light"):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        found = Visit(context.new_page())
+        found.page.on("console", lambda message: found.complaints.append(message.text))
+        found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
+        found.page.on("request", lambda request: found.requests.append(request.url))
+        found.page.goto(path.as_uri())
+        return found
+
+    yield go
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def reports(chromium, tmp_path_factory, _trained, digits_parts):
+    """Run folders by name, each with a page that has a front."""
+    place = tmp_path_factory.mktemp("reports")
+
+    def net():
+        module = SmallNet(10)
+        module.load_state_dict(_trained)
+        return module.eval()
+
+    save_tensors(place / "base.safetensors", _trained)
+    inputs = {"model": "smallnet", "checkpoint": str(place / "base.safetensors"), "data": "digits", "seed": "0"}
+    operate(net(), digits_parts, SHORT).save(place / "digits", None, inputs | {"out": str(place / "digits")})
+    operate(net(), renamed(digits_parts, HOSTILE), SHORT).save(
+        place / "hostile", None, {"data": "<b>", "out": "'\"<i>"}
+    )
+    module, parts = hundred_classes()
+    hs.operate(module, **parts, config=hs.SurgeryConfig(budget=0.02, iterations=1)).save(
+        place / "hundred", None, inputs
+    )
+    operate(net(), digits_parts, hs.SurgeryConfig.loop(iterations=3, hessian_samples=64)).save(
+        place / "loop", None, inputs
+    )
+    hs.write_report(place / "loop")
+    for name in ("digits", "hostile", "hundred"):
+        give_front(place / name)
+    return place
+
+
+@pytest.fixture
+def front(reports):
+    """The digits run's front."""
+    return json.loads((reports / "digits/result.json").read_text())["front"]
+
+
+EXPLORED = ("digits", "hostile", "hundred")
+
+
+def bars(page):
+    return page.evaluate("[...document.querySelectorAll('#bars .fill')].map((bar) => bar.getAttribute('width'))")
+
+
+@pytest.mark.parametrize("name", [*EXPLORED, "loop"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_is_quiet_and_closed_and_fits(reports, visit, name, width):
+    found = visit(reports / name / "report.html", width)
+    assert found.complaints == []
+    assert found.requests == [(reports / name / "report.html").as_uri()]
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert (reports / name / "report.html").stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize("name", EXPLORED)
+def test_the_slider_moves_the_bars_by_keyboard(reports, visit, name):
+    found = visit(reports / name / "report.html")
+    slider, before = found.page.locator("#budget"), bars(found.page)
+    spoken, command = slider.get_attribute("aria-valuetext"), found.page.locator("#explored").inner_text()
+    slider.focus()
+    slider.press("Home")
+    slider.press("ArrowRight")
+    assert bars(found.page) != before
+    assert found.page.locator("[data-front=sigma] .here").count() == 1
+    assert slider.get_attribute("aria-valuetext") != spoken
+    assert found.page.locator("#explored").inner_text() != command
+    moved = bars(found.page)
+    found.page.locator("input[value=worst]").check()
+    assert bars(found.page) != moved
+    assert found.complaints == []
+
+
+def test_bars_bands_and_protected_classes_are_those_of_the_front(reports, visit, front):
+    page = visit(reports / "digits/report.html").page
+    page.locator("#budget").fill("0")
+    point = next(p for p in front["points"] if p["objective"] == "sigma")
+    for j, value in enumerate(point["per_class"]):
+        row = page.locator(f"#bars li[data-class='{j}']")
+        assert float(row.locator(".fill").get_attribute("width").rstrip("%")) == pytest.approx(100 * value, abs=0.01)
+        assert float(row.locator(".band").get_attribute("x1").rstrip("%")) == pytest.approx(
+            100 * point["low"][j], abs=0.01
+        )
+        assert row.locator(".shield").count() == (j in front["protected"])
+
+
+def test_a_hundred_classes_answer_within_a_tenth_of_a_second(reports, visit):
+    page = visit(reports / "hundred/report.html").page
+    slowest = page.evaluate(
+        """async () => {
+            const slider = document.getElementById("budget"), times = [];
+            for (let i = 0; i <= Number(slider.max); i++) {
+                const started = performance.now();
+                slider.value = i;
+                slider.dispatchEvent(new Event("input"));
+                document.body.getBoundingClientRect();
+                times.push(performance.now() - started);
+            }
+            return Math.max(...times);
+        }"""
+    )
+    assert slowest < 100
+
+
+def test_hostile_names_are_shown_as_they_are(reports, visit):
+    found = visit(reports / "hostile/report.html")
+    shown = found.page.locator("table.classes tbody th").all_inner_texts()
+    assert {" ".join(name.replace("\x00", "\ufffd").split()) for name in HOSTILE} == set(shown)
+    assert found.page.evaluate("document.scripts.length") == 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("name", "width"), [("digits", 1280), ("digits", 390), ("hostile", 390), ("loop", 1280)])
+def test_axe_finds_nothing_serious(reports, visit, name, width, scheme):
+    page = visit(reports / name / "report.html", width, scheme).page
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    found = Axe().run(page).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")] == []
+
+
+def test_the_command_is_copied_and_said(reports, visit):
+    page = visit(reports / "digits/report.html").page
+    command = page.locator("#explored").inner_text()
+    page.locator("[data-copy=explored]").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('said').textContent !== ''")
+    assert page.locator("#said").inner_text().startswith(("Copied", "Selected"))
+    page.evaluate("document.body.append(Object.assign(document.createElement('textarea'), { id: 'paste' }))")
+    page.locator("#paste").focus()
+    page.keyboard.press("Control+v")
+    assert page.locator("#paste").input_value() == command
+
+
+def test_without_a_clipboard_the_command_is_selected(reports, visit):
+    page = visit(reports / "digits/report.html").page
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.locator("[data-copy=explored]").click()
+    page.wait_for_function("document.getElementById('said').textContent !== ''")
+    assert page.evaluate("getSelection().toString()") == page.locator("#explored").inner_text()
+
+
+def test_everything_is_reached_by_tab(reports, visit):
+    page = visit(reports / "digits/report.html").page
+    reached = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate("document.activeElement.id || document.activeElement.textContent.trim().slice(0, 20)")
+        )
+    assert reached[0] == "Skip to the report"
+    assert "budget" in reached
+    assert reached.count("Copy") >= 2
+
+
+def explore(page, run, budget):
+    """Go to a budget, run the command that the page then gives, word by word, and return what it found."""
+    page.locator("#budget").press(budget)
+    command = shlex.split(page.locator("#explored").inner_text())
+    assert command[0] == "hessian-surgery"
+    assert run(*command[1:]) == 0
+    folder = Path(command[command.index("--out") + 1])
+    return json.loads((folder / "config.json").read_text()), json.loads((folder / "result.json").read_text())
+
+
+@pytest.fixture
+def operated(run, monkeypatch, tmp_path, checkpoint, capsys):
+    """The folder of an operation by the command line, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    options = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--budget", "0.005"]
+    assert run("operate", *options, "--out", "first run") == 0
+    return tmp_path / "first run"
+
+
+def test_the_copied_command_does_what_was_chosen(visit, run, operated):
+    give_front(operated)
+    page = visit(operated / "report.html").page
+    page.locator("input[value=worst]").check()
+    config, result = explore(page, run, "Home")
+    assert (config["target"], config["budget"], config["iterations"]) == ("worst", 0.0, 1)
+    assert len(result["iterations"]) == 1
+
+
+def test_the_copied_command_lands_inside_its_bands(visit, run, operated):
+    """What it does to the held-out images is what the explorer foresaw, for nine classes of ten."""
+    front = json.loads((operated / "result.json").read_text()).get("front")
+    if not front:
+        pytest.skip("operate foresees no front yet")
+    _, landed = explore(visit(operated / "report.html").page, run, "End")
+    point = [p for p in front["points"] if p["objective"] == "sigma"][-1]
+    reached = landed["after"]["heldout"]["per_class"]
+    inside = [low <= value <= high for low, value, high in zip(point["low"], reached, point["high"], strict=True)]
+    assert sum(inside) >= 0.9 * len(inside)
+
+
+def test_pages_of_diagnosis_and_comparison_are_quiet_too(visit, run, monkeypatch, tmp_path, checkpoint, capsys):
+    monkeypatch.chdir(tmp_path)
+    inputs = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
+    assert run("diagnose", *inputs, "--hessian-samples", "64", "--out", "diagnosis") == 0
+    methods = ["--methods", "class-bias,logit-adjustment", "--splits", "2", "--budgets", "0,0.2"]
+    assert run("compare", *inputs, *methods, "--out", "front") == 0
+    for name in ("diagnosis", "front"):
+        found = visit(tmp_path / name / "report.html")
+        assert found.complaints == []
+        assert len(found.requests) == 1
+        serious = [
+            v["id"] for v in Axe().run(found.page).response["violations"] if v["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
+    assert hs.__version__ in found.page.locator("footer").inner_text()

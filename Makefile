@@ -16,12 +16,12 @@ test-full: lint $(DOCS_STAMP)
 	$(BIN)/pytest
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/*.py
+	$(BIN)/ruff format --check src tests benchmarks docs/*.py
 	$(BIN)/mypy
 
 docs: $(DOCS_STAMP)
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -d site/.doctrees docs site
+	$(BIN)/sphinx-build --quiet --fresh-env --write-all --fail-on-warning --keep-going -d site/.doctrees docs site
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'

@@ -8,7 +8,10 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.util import logging
+from sphinx.util.typing import stringify_annotation
 from sphinx.writers.html5 import HTML5Translator
+
+from hessian_surgery.data.labelled import Data
 
 project = "Hessian Surgery"
 release = installed_version("hessian-surgery")
@@ -38,12 +41,14 @@ napoleon_use_rtype = False
 python_maximum_signature_line_length = 90
 
 CODE = re.compile(r"(`[^`]*`)")
+# How autodoc writes out what the code calls Data, and that name instead.
+DATA = (stringify_annotation(Data, "smart"), "~hessian_surgery.data.labelled.Data")
 
 
 def as_mathml(latex: str, display: str, where: nodes.Node) -> str:
     """An equation as MathML; a command that the converter does not know is a warning."""
     found = convert(latex, display=display)
-    if unknown := re.findall(r"\\[A-Za-z]+", found):
+    if unknown := re.findall(r"\\[A-Za-z]+|>&<", found):
         logging.getLogger(__name__).warning("equation: %s is not known", unknown[0], location=where)
     return found
 
@@ -68,7 +73,15 @@ def keep_bars(app: Sphinx, what: str, name: str, thing: object, options: Any, li
         lines[i] = "".join(parts)
 
 
+def shorten(
+    app: Sphinx, what: str, name: str, thing: object, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Signatures as they stand in the code."""
+    return signature and signature.replace(*DATA).replace("<factory>", "..."), returned
+
+
 def setup(app: Sphinx) -> None:
     """Register the above."""
     app.add_html_math_renderer("mathml", (inline_equation, None), (block_equation, None))
+    app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-process-docstring", keep_bars, priority=100)  # before napoleon writes markup of its own

@@ -7,11 +7,13 @@ from typing import Any
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
+from sphinx.domains.python import PyObject
 from sphinx.util import logging
 from sphinx.util.typing import stringify_annotation
 from sphinx.writers.html5 import HTML5Translator
 
 from hessian_surgery.data.labelled import Data
+from hessian_surgery.metrics import Array
 
 project = "Hessian Surgery"
 release = installed_version("hessian-surgery")
@@ -23,7 +25,6 @@ highlight_language = "none"
 # GitHub shows the same files: its anchors, its dollars for equations.
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-myst_number_code_blocks: list[str] = []
 
 html_theme = "furo"
 html_title = "Hessian Surgery"
@@ -37,12 +38,15 @@ autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # the signature has them
 napoleon_use_rtype = False
 python_maximum_signature_line_length = 90
 
 CODE = re.compile(r"(`[^`]*`)")
-# How autodoc writes out what the code calls Data, and that name instead.
-DATA = (stringify_annotation(Data, "smart"), "~hessian_surgery.data.labelled.Data")
+LETTER = re.compile(r"(: \w)\.$")
+INPUTS = "~hessian_surgery.batches.Inputs"
+# Inputs, which holds itself, as autodoc writes it out, level by level.
+LEVEL = re.compile(rf"(?:~torch\.)?Tensor \| tuple\[(Inputs|{INPUTS}), \.\.\.\] \| list\[\1\] \| dict\[str, \1\]")
 
 
 def as_mathml(latex: str, display: str, where: nodes.Node) -> str:
@@ -66,8 +70,9 @@ def block_equation(writer: HTML5Translator, node: nodes.math_block) -> None:
 
 
 def keep_bars(app: Sphinx, what: str, name: str, thing: object, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text: |x| and * in them are no markup, but `code` is."""
+    """Docstrings are plain text: |x|, * and a letter with a full stop are no markup, but `code` is."""
     for i, line in enumerate(lines):
+        line = LETTER.sub(r"\1\\.", line)
         parts = CODE.split(line)
         parts[::2] = [re.sub(r"([|*])", r"\\\1", part) for part in parts[::2]]
         lines[i] = "".join(parts)
@@ -77,11 +82,26 @@ def shorten(
     app: Sphinx, what: str, name: str, thing: object, options: Any, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
     """Signatures as they stand in the code."""
-    return signature and signature.replace(*DATA).replace("<factory>", "..."), returned
+    return named(signature), named(returned)
+
+
+def named(text: str | None) -> str | None:
+    """A signature with the code's own names for what autodoc writes out."""
+    if text is None:
+        return None
+    while (shorter := LEVEL.sub(INPUTS, text)) != text:
+        text = shorter
+    data = LEVEL.sub(INPUTS, stringify_annotation(Data, "smart"))
+    text = text.replace(data, "~hessian_surgery.data.labelled.Data")
+    text = text.replace(stringify_annotation(Array, "smart"), "~numpy.ndarray")
+    return re.sub(r"<function (\w+)>", r"\1", text.replace("<factory>", "..."))
 
 
 def setup(app: Sphinx) -> None:
     """Register the above."""
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":  # of a dataclass
+            field.label = "Fields"
     app.add_html_math_renderer("mathml", (inline_equation, None), (block_equation, None))
     app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-process-docstring", keep_bars, priority=100)  # before napoleon writes markup of its own

@@ -21,7 +21,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 docs: $(DOCS_STAMP)
-	$(BIN)/sphinx-build --quiet --fresh-env --write-all --fail-on-warning --keep-going -d site/.doctrees docs site
+	$(BIN)/sphinx-build --quiet --fresh-env --write-all --fail-on-warning --keep-going -d .venv/doctrees docs site
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'

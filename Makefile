@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+DOCS_STAMP := .venv/.docs-installed
 
-.PHONY: demo test test-full lint bench clean
+.PHONY: demo test test-full lint docs bench clean
 
 demo: $(STAMP)
 	$(BIN)/hessian-surgery demo --out runs/demo
@@ -11,13 +12,16 @@ demo: $(STAMP)
 test: lint
 	$(BIN)/pytest -m "not full" --cov --cov-report=term --cov-fail-under=90
 
-test-full: lint
+test-full: lint $(DOCS_STAMP)
 	$(BIN)/pytest
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/*.py
+	$(BIN)/ruff format --check src tests benchmarks docs/*.py
 	$(BIN)/mypy
+
+docs: $(DOCS_STAMP)
+	$(BIN)/sphinx-build --quiet --fresh-env --write-all --fail-on-warning --keep-going -d .venv/doctrees docs site
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
@@ -30,5 +34,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $(DOCS_STAMP)
+
 clean:
-	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache runs
+	rm -rf .venv site .coverage .mypy_cache .ruff_cache .pytest_cache runs

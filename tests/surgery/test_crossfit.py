@@ -6,7 +6,7 @@ import torch
 
 from hessian_surgery.objective import Rates, rates
 from hessian_surgery.surgery import crossfit
-from hessian_surgery.surgery.crossfit import FOLDS, Foreseen, Surrogate, choose_foreseen, cross_fit, gain
+from hessian_surgery.surgery.crossfit import FOLDS, Foreseen, Prospect, Surrogate, choose_foreseen, cross_fit, gain
 from hessian_surgery.surgery.fitting import PRICES, SHARES, fit_path
 from hessian_surgery.surgery.goal import Goal
 
@@ -25,11 +25,16 @@ def made_up(seed=0):
     return Surrogate(logits, changes, labels, 3)
 
 
+def foreseen(surrogate, goal, seed=0):
+    """All steps to first order."""
+    return Prospect(surrogate, goal, 0, None, seed).steps
+
+
 @pytest.fixture(scope="module")
 def fitted():
     """A surrogate, its folds, and what is foreseen of it; not to be changed."""
     surrogate = made_up()
-    return surrogate, crossfit._folds(surrogate.labels, 0), cross_fit(surrogate, FREE)
+    return surrogate, crossfit._folds(surrogate.labels, 0), foreseen(surrogate, FREE)
 
 
 def test_a_surrogate_by_hand():
@@ -55,7 +60,7 @@ def test_every_fold_holds_an_even_part_of_each_class():
 def test_two_images_of_a_class_are_enough():
     surrogate = made_up()
     kept = torch.cat([(surrogate.labels < 2).nonzero()[:, 0], (surrogate.labels == 2).nonzero()[:2, 0]])
-    found = cross_fit(surrogate.subset(kept), FREE)
+    found = foreseen(surrogate.subset(kept), FREE)
     assert all(np.isfinite(step.rates.per_class).all() for step in found)
 
 
@@ -87,7 +92,7 @@ def test_an_image_does_not_foresee_itself(fitted):
     surrogate, folds, found = fitted
     logits = surrogate.logits.clone()
     logits[7] = torch.tensor([-9.0, 9.0, 0.0])
-    spoiled = cross_fit(replace(surrogate, logits=logits), FREE)
+    spoiled = foreseen(replace(surrogate, logits=logits), FREE)
     mine = folds == folds[7]
     mine[7] = False
     for one, two in zip(found, spoiled, strict=True):
@@ -116,11 +121,77 @@ def test_the_first_step_does_nothing(fitted):
 
 def test_the_same_seed_gives_the_same_steps(fitted):
     surrogate, _, found = fitted
-    again, other = cross_fit(surrogate, FREE), cross_fit(surrogate, FREE, seed=1)
+    again, other = foreseen(surrogate, FREE), foreseen(surrogate, FREE, seed=1)
     for one, two in zip(found, again, strict=True):
         assert one.coefficients.tolist() == two.coefficients.tolist()
         assert torch.equal(one.predicted, two.predicted)
     assert any(not torch.equal(one.predicted, two.predicted) for one, two in zip(found, other, strict=True))
+
+
+class Bent:
+    """Logits that a step with coefficients c changes by a linear part and by Σ c_k² times another; counts its calls."""
+
+    def __init__(self, surrogate, size):
+        drawn = torch.randn(surrogate.changes.shape, generator=torch.Generator().manual_seed(3))
+        self.surrogate, self.second, self.calls = surrogate, size * drawn, 0
+
+    def at(self, coefficients):
+        c = torch.as_tensor(coefficients, dtype=torch.float32)
+        return self.surrogate.at(c) + torch.einsum("k,knc->nc", c.square(), self.second)
+
+    def __call__(self, coefficients, positions):
+        self.calls += 1
+        return self.at(coefficients)[positions]
+
+
+def test_a_measured_ray_is_foreseen_to_second_order():
+    """Against logits that are quadratic in the step's length, at every share, each fold by the fit to the others."""
+    surrogate = made_up()
+    bent = Bent(surrogate, 0.5)
+    for ray in cross_fit(surrogate, FREE)[::3]:
+        steps, flat = ray.looked_at(bent).steps(), ray.steps()
+        for share, step in zip(SHARES, steps, strict=True):
+            expected = torch.empty_like(surrogate.labels)
+            for fold, fit in enumerate(ray.fits):
+                expected[ray.folds == fold] = bent.at(share * fit)[ray.folds == fold].argmax(dim=1)
+            assert (step.predicted != expected).sum() <= 1
+        assert any(not torch.equal(a.predicted, b.predicted) for a, b in zip(steps, flat, strict=True))
+        assert [a.coefficients.tolist() for a in steps] == [b.coefficients.tolist() for b in flat]
+    assert bent.calls == 3 * FOLDS
+
+
+def test_a_ray_is_measured_only_where_the_choice_falls_on_it():
+    surrogate = made_up()
+    bent = Bent(surrogate, 0.5)
+    prospect = Prospect(surrogate, FREE, 0, bent)
+    assert bent.calls == 0
+    best = prospect.choose(FREE)
+    measured = bent.calls // FOLDS
+    assert 1 <= measured <= len(PRICES)
+    assert prospect.choose(FREE) is best
+    assert bent.calls == measured * FOLDS
+    every = Prospect(surrogate, FREE, 0, Bent(surrogate, 0.5))
+    rays = [ray.looked_at(bent).steps() for ray in cross_fit(surrogate, FREE)]
+    allowed = [every.steps[0], *(step for steps in rays for step in steps)]
+    assert any(
+        np.array_equal(best.coefficients, step.coefficients) and best.rates.sigma == step.rates.sigma
+        for step in allowed
+    )
+
+
+def test_what_measuring_spoils_gives_way_to_the_exact_directions_alone():
+    """The first three directions are biases; a network that goes wild along any of them but a bias is left alone."""
+    surrogate = made_up()
+
+    def wild(coefficients, positions):
+        return torch.randn(len(positions), 3, generator=torch.Generator().manual_seed(1))
+
+    best = Prospect(surrogate, FREE, 3, wild).choose(FREE)
+    assert best.coefficients[:3].any()
+    assert not best.coefficients[3:].any()
+    alone = choose_foreseen(foreseen(surrogate.first(3), FREE), FREE)
+    assert best.coefficients[:3].tolist() == alone.coefficients.tolist()
+    assert best.rates.sigma == alone.rates.sigma < surrogate.rates().sigma
 
 
 def step(accuracy, *per_class):

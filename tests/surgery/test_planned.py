@@ -14,7 +14,7 @@ from hessian_surgery.directions import Directions
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.objective import rates
 from hessian_surgery.surgery import planned
-from hessian_surgery.surgery.crossfit import Foreseen, choose_foreseen, cross_fit, gain
+from hessian_surgery.surgery.crossfit import Foreseen, Prospect, gain
 from hessian_surgery.surgery.goal import Goal, usual_drop
 from hessian_surgery.surgery.loop import Observer, State
 from hessian_surgery.surgery.planned import measure, operate_once, run_planned
@@ -70,9 +70,9 @@ def test_one_round_is_the_step_that_the_surrogate_proposes():
     directions = planned.find_directions(problem, logits, None, Observer())
     assert directions.name == "bias+class-gradients"
     surrogate = planned.make_surrogate(problem, logits, directions)
-    found = cross_fit(surrogate, goal, 0)
-    plan = choose_foreseen(found, goal)
-    expected, error = gain(found[0].predicted, plan.predicted, surrogate.labels, goal, 0)
+    prospect = Prospect(surrogate, goal, 3, planned.looking(problem, directions), 0)
+    plan = prospect.choose(goal)
+    expected, error = gain(prospect.steps[0].predicted, plan.predicted, surrogate.labels, goal, 0)
     assert expected > error
     foretold = rates(surrogate.at(torch.tensor(plan.coefficients, dtype=torch.float32)), surrogate.labels, 3)
     state, record = operate_once(problem, first_state(problem), Observer())

@@ -5,7 +5,7 @@ fit; the others are swept. Doing nothing is always a candidate.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from hessian_surgery.objective import Rates, logit_unit, rates, unbeaten
 from hessian_surgery.rivals.edits import Edit, LogitMap, Start, WeightStep
 from hessian_surgery.rivals.last_layer import refit
 from hessian_surgery.rivals.subject import Subject
-from hessian_surgery.surgery.crossfit import Surrogate, foresee
+from hessian_surgery.surgery.crossfit import Prospect, Surrogate
 from hessian_surgery.surgery.fitting import candidates, fit_path
 from hessian_surgery.surgery.goal import make_goal, usual_drop, usual_threshold
 
@@ -27,6 +27,8 @@ FINE_TAUS = tuple(np.round(np.arange(0, 2.01, 0.05), 2))
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
 # Of the steps along directions that a fit foresees, how many are measured, and how far below the floor they may seem.
 MEASURED, MARGIN = 8, 0.02
+# Budgets, from 0 to the deepest, that a planned step is made for.
+PLANS = 11
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def along(family: str, count: int | None = None) -> "Posthoc":
 def planned(family: str) -> "Posthoc":
     """What `operate` does in its first round: a step along the head's biases and a family, chosen by cross-fitting.
 
-    The rates of its candidates are those foreseen on images not fitted to, so that a budget holds elsewhere too.
+    The rates of its candidates are those foreseen on images not fitted to, so that a budget holds elsewhere too. There
+    is one candidate for each of some budgets.
     """
 
     def method(subject: Subject, start: Start, chosen: Tensor) -> list[Candidate]:
@@ -135,16 +138,17 @@ def planned(family: str) -> "Posthoc":
         present = surrogate.rates()
         count = np.bincount(surrogate.labels.cpu().numpy(), minlength=surrogate.classes)
         strong, drop = present.per_class > usual_threshold(present.per_class), usual_drop(present.per_class, count)
-        goal = make_goal(present, subject.classes, budget=1.0, protected=strong, max_drop=drop)
+        goal = make_goal(present, subject.classes, protected=strong, max_drop=drop)
 
         def look(coefficients: Array, positions: Tensor) -> Tensor:
             return start.looked_at(
                 WeightStep(directions, coefficients), subject, chosen.to(positions.device)[positions]
             )
 
-        found = foresee(surrogate, goal, directions.exact, look)
-        steps = [step for step in found if goal.allows(step.rates)]
-        return [Candidate(WeightStep(directions, step.coefficients), step.rates) for step in steps]
+        prospect = Prospect(surrogate, goal, directions.exact, look)
+        floors = present.accuracy - np.linspace(0, subject.deepest, PLANS)
+        plans = [prospect.steps[0], *(prospect.choose(replace(goal, floor=floor)) for floor in floors)]
+        return [Candidate(WeightStep(directions, plan.coefficients), plan.rates) for plan in plans]
 
     return method
 

@@ -1,6 +1,6 @@
 """Cross-fitting: what a fitted step does to images that it was not fitted to."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,38 +77,98 @@ class Foreseen:
     share: float = 0.0
 
 
-def foresee(surrogate: Surrogate, goal: Goal, exact: int, look: Look, seed: int = 0) -> list[Foreseen]:
-    """Steps along all directions, and along the first ones alone, of which so many are `exact`: linear at any length.
+@dataclass(frozen=True)
+class Ray:
+    """Fits at one price, each to all but one fold, and what they do to the images of that fold.
 
-    So an operation is at least foreseen to do as well as the biases alone, whose steps need no forward pass. The first
-    step does nothing.
+    Attributes:
+        surrogate: the images.
+        price: of accuracy, in the fits.
+        fits: coefficients (folds, K).
+        folds: which fold each image (n,) is in.
+        slope: change of the logits (n, C) by the whole fit to the other folds, to first order.
+        bend: what a forward pass adds to it (n, C); None where none was made.
     """
-    found = cross_fit(surrogate, goal, seed, look)
-    if not 0 < exact < len(surrogate.changes):
+
+    surrogate: Surrogate
+    price: float
+    fits: Array
+    folds: Tensor
+    slope: Tensor
+    bend: Tensor | None = None
+
+    def steps(self) -> list[Foreseen]:
+        """Each share of the way; to second order where the whole way was measured."""
+        found, mean = [], self.fits.mean(axis=0)
+        for share in SHARES:
+            logits = self.surrogate.logits + share * self.slope
+            if self.bend is not None:
+                logits += share**2 * self.bend
+            predicted = logits.argmax(dim=1)
+            seen = answer_rates(predicted, self.surrogate.labels, self.surrogate.classes)
+            found.append(Foreseen(share * mean, seen, predicted, self.price, share))
         return found
-    alone = cross_fit(surrogate.first(exact), goal, seed)[1:]
-    unused = len(surrogate.changes) - exact
-    return found + [replace(step, coefficients=np.pad(step.coefficients, (0, unused))) for step in alone]
+
+    def looked_at(self, look: Look) -> "Ray":
+        """The same with every fit measured on the fold that it was not fitted to: one pass over all images."""
+        bend = torch.empty_like(self.slope)
+        for i, fit in enumerate(self.fits):
+            mine = (self.folds == i).nonzero().squeeze(1)
+            bend[mine] = look(fit, mine).to(bend) - self.surrogate.logits[mine] - self.slope[mine]
+        return replace(self, bend=bend)
 
 
-def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0, look: Look | None = None) -> list[Foreseen]:
-    """Steps at every price and share, each foreseen by cross-fitting; the first does nothing.
+def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:
+    """Fits at every price, each made as often as there are folds.
 
     Temperature, ridge and family are not chosen so: among more candidates the best one is further from what it seems
     (docs/results/surgery.md).
-
-    Args:
-        surrogate: what fits are made to.
-        goal: what they make small.
-        seed: of the folds.
-        look: measures each fit on the images that it was not fitted to, all prices in one pass each; its shorter steps
-            are then foreseen to second order. Without it all are to first order.
     """
     size, folds = len(surrogate.changes), _folds(surrogate.labels, seed)
-    nothing = Foreseen(np.zeros(size), surrogate.rates(), surrogate.logits.argmax(dim=1))
     others = [surrogate.subset((folds != i).nonzero().squeeze(1)) for i in range(FOLDS)]
-    paths = [fit_path(part.at, size, part.labels, part.classes, goal) for part in others]
-    return [nothing, *_foresee(surrogate, np.array(paths), folds, look)]
+    paths = np.array([fit_path(part.at, size, part.labels, part.classes, goal) for part in others])
+    rays = []
+    for number, price in enumerate(PRICES):
+        slope = torch.zeros_like(surrogate.logits)
+        for i, fits in enumerate(paths):
+            coefficients = torch.tensor(fits[number], dtype=torch.float32, device=slope.device)
+            slope[folds == i] = torch.einsum("k,knc->nc", coefficients, surrogate.changes[:, folds == i])
+        rays.append(Ray(surrogate, price, paths[:, number], folds, slope))
+    return rays
+
+
+class Prospect:
+    """Steps along all directions, and along the first ones alone, as far as they are linear at any length.
+
+    So an operation is foreseen to do at least as well as the biases alone, whose steps need no forward pass. Others are
+    foreseen to first order, which flatters them, until the choice falls on one: then its ray is measured.
+    """
+
+    def __init__(self, surrogate: Surrogate, goal: Goal, exact: int, look: Look, seed: int = 0) -> None:
+        nothing = Foreseen(np.zeros(len(surrogate.changes)), surrogate.rates(), surrogate.logits.argmax(dim=1))
+        self._look = look
+        self._rays = cross_fit(surrogate, goal, seed)
+        self._steps = [ray.steps() for ray in self._rays]
+        self._settled = [nothing]
+        if 0 < exact < len(surrogate.changes):
+            alone = [step for ray in cross_fit(surrogate.first(exact), goal, seed) for step in ray.steps()]
+            unused = (0, len(surrogate.changes) - exact)
+            self._settled += [replace(step, coefficients=np.pad(step.coefficients, unused)) for step in alone]
+
+    @property
+    def steps(self) -> list[Foreseen]:
+        """All of them, as they are foreseen so far; the first does nothing."""
+        return self._settled + [step for steps in self._steps for step in steps]
+
+    def choose(self, goal: Goal) -> Foreseen:
+        """The best step for a goal of the same aim, its ray measured."""
+        while True:
+            best = choose_foreseen(self.steps, goal)
+            number = next((i for i, steps in enumerate(self._steps) if any(step is best for step in steps)), None)
+            if number is None or self._rays[number].bend is not None:
+                return best
+            self._rays[number] = self._rays[number].looked_at(self._look)
+            self._steps[number] = self._rays[number].steps()
 
 
 def choose_foreseen(found: list[Foreseen], goal: Goal) -> Foreseen:
@@ -135,23 +195,6 @@ def gain(before: Tensor, after: Tensor, labels: Tensor, goal: Goal, seed: int = 
         return goal.score(old) - goal.score(new)
 
     return better(table), float(np.std([better(cells) for cells in np.stack(rows, axis=1)]))
-
-
-def _foresee(surrogate: Surrogate, paths: Array, folds: Tensor, look: Look | None) -> Iterator[Foreseen]:
-    """The steps of fits (folds, prices, K), each to all but one fold's images."""
-    for number, price in enumerate(PRICES):
-        slope, bend = torch.zeros_like(surrogate.logits), torch.zeros_like(surrogate.logits)
-        for i, fits in enumerate(paths):
-            mine = (folds == i).nonzero().squeeze(1)
-            coefficients = torch.tensor(fits[number], dtype=torch.float32, device=slope.device)
-            slope[mine] = torch.einsum("k,knc->nc", coefficients, surrogate.changes[:, mine])
-            if look is not None:
-                bend[mine] = look(fits[number], mine).to(bend) - surrogate.logits[mine] - slope[mine]
-        mean = paths[:, number].mean(axis=0)
-        for share in SHARES:
-            predicted = (surrogate.logits + share * slope + share**2 * bend).argmax(dim=1)
-            seen = answer_rates(predicted, surrogate.labels, surrogate.classes)
-            yield Foreseen(share * mean, seen, predicted, price, share)
 
 
 def _folds(labels: Tensor, seed: int) -> Tensor:

@@ -17,7 +17,7 @@ from hessian_surgery.metrics import Array, sigma
 from hessian_surgery.models.head import find_head
 from hessian_surgery.objective import TEMPERATURE, Rates, logit_unit, rates, soft_rates
 from hessian_surgery.surgery.blocking import explain
-from hessian_surgery.surgery.crossfit import ERRORS, Foreseen, Look, Surrogate, choose_foreseen, foresee, gain
+from hessian_surgery.surgery.crossfit import ERRORS, Foreseen, Look, Prospect, Surrogate, gain
 from hessian_surgery.surgery.goal import Goal
 from hessian_surgery.surgery.loop import (
     IterationRecord,
@@ -89,8 +89,8 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
         directions = find_directions(problem, logits, spikes, observer)
     with timed(seconds, "plan"):
         surrogate = make_surrogate(problem, logits, directions)
-        found = foresee(surrogate, goal, directions.exact, looking(problem, directions), config.seed)
-        plan = choose_foreseen(found, goal)
+        prospect = Prospect(surrogate, goal, directions.exact, looking(problem, directions), config.seed)
+        plan, found = prospect.choose(goal), prospect.steps
         expected, error = gain(found[0].predicted, plan.predicted, surrogate.labels, goal, config.seed)
         if state.iteration == 0:
             explain(goal, found, data.classes)

@@ -77,9 +77,9 @@ def test_chains(name, trunk, methods, last):
         ("surgery:0", "got 'surgery:0'; give a whole number"),
         ("class-bias:3", "got 'class-bias:3'"),
         ("planned:3", "got 'planned:3'"),
-        ("last-layer+class-bias", "last-layer combines with trainings only, loop with one before it"),
-        ("loop+finetune", "last-layer combines with trainings only, loop with one before it"),
-        ("class-bias+loop", "last-layer combines with trainings only, loop with one before it"),
+        ("last-layer+class-bias", "last-layer combines with trainings only, operate and loop with one before them"),
+        ("loop+finetune", "last-layer combines with trainings only, operate and loop with one before them"),
+        ("class-bias+loop", "last-layer combines with trainings only, operate and loop with one before them"),
     ],
 )
 def test_other_names_are_refused(name, message):

@@ -6,7 +6,9 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.rivals.finetune import FINETUNES
 from hessian_surgery.rivals.posthoc import FROM_LOGITS, POSTHOC, Posthoc, along
 
-LOOP = "loop"
+# Whole operations, rounds and all: the paper's loop, and what `operate` does by default.
+LOOP, OPERATE = "loop", "operate"
+WHOLE = (OPERATE, LOOP)
 # Which family of directions a method moves weights along.
 FAMILIES = {
     "surgery": "spikes",
@@ -15,7 +17,7 @@ FAMILIES = {
     "planned": "class-gradients",
     "planned-spikes": "spikes",
 }
-DEFAULT = (*POSTHOC, LOOP)
+DEFAULT = (*POSTHOC, *WHOLE)
 # Shorter names for chains.
 ALIASES = {"bias": "class-bias"}
 
@@ -27,7 +29,7 @@ class Entry:
     Attributes:
         name: as it was asked for.
         trunk: the training that comes first, or "".
-        methods: post-hoc methods in order, by name; `loop` stands alone.
+        methods: post-hoc methods in order, by name; `loop` and `operate` stand alone.
         last: the training that comes last, or "".
     """
 
@@ -42,14 +44,16 @@ def parse_entry(name: str) -> Entry:
     stages = [ALIASES.get(stage, stage) for stage in name.split("+")]
     full = "+".join(stages)
     for stage in stages:
-        if stage not in (*FINETUNES, LOOP, "nothing"):
+        if stage not in (*FINETUNES, *WHOLE, "nothing"):
             posthoc(stage)
     trunk = stages.pop(0) if stages[0] in FINETUNES else ""
     last = stages.pop() if stages and stages[-1] in FINETUNES else ""
     if any(stage in FINETUNES for stage in stages):
         raise InputError(f"methods: {name!r} trains in the middle; train first or last")
-    if (len(stages) > 1 and "last-layer" in stages) or (LOOP in stages and (len(stages) > 1 or last)):
-        raise InputError(f"methods: {name!r}: last-layer combines with trainings only, loop with one before it")
+    whole = any(stage in WHOLE for stage in stages)
+    if (len(stages) > 1 and "last-layer" in stages) or (whole and (len(stages) > 1 or last)):
+        alone = " and ".join(WHOLE)
+        raise InputError(f"methods: {name!r}: last-layer combines with trainings only, {alone} with one before them")
     return Entry(full, trunk, tuple(stage for stage in stages if stage != "nothing"), last)
 
 
@@ -57,7 +61,7 @@ def posthoc(name: str) -> Posthoc:
     """A post-hoc method from its name; `surgery:20` takes the first 20 spikes."""
     base, colon, _ = name.partition(":")
     if base not in POSTHOC or (colon and base not in ("surgery", "random")):
-        known = ", ".join(("nothing", *POSTHOC, LOOP, *FINETUNES))
+        known = ", ".join(("nothing", *POSTHOC, *WHOLE, *FINETUNES))
         raise InputError(f"methods: got {name!r}; give some of {known}, or chains such as focal+surgery")
     if not colon:
         return POSTHOC[base]

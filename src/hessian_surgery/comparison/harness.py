@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from hessian_surgery.classifier import Classifier, as_classifier
-from hessian_surgery.comparison.entries import FAMILIES, LOOP, Entry, require_logits_only
+from hessian_surgery.comparison.entries import FAMILIES, WHOLE, Entry, require_logits_only
 from hessian_surgery.comparison.fronts import Fronts, weigh
 from hessian_surgery.comparison.preparing import Patient, examine
 from hessian_surgery.comparison.protocol import Protocol
@@ -16,10 +16,10 @@ from hessian_surgery.comparison.running import (
     Outcome,
     Trial,
     failed,
-    run_loop_entry,
     run_swept,
     run_trained,
     run_trunk,
+    run_whole,
     train,
 )
 from hessian_surgery.data.labelled import Data, as_labelled
@@ -98,8 +98,8 @@ def _run(entry: Entry, trial: Trial, patient: Patient, folder: Path | None) -> l
         return run_trained(entry, trial, patient, folder)
     if not entry.methods:
         return run_trunk(entry, trial)
-    if entry.methods == (LOOP,):
-        return run_loop_entry(entry, trial, patient)
+    if entry.methods[0] in WHOLE:
+        return run_whole(entry, trial, patient)
     return run_swept(entry, trial)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hessian_surgery.comparison.entries import Entry, posthoc
+from hessian_surgery.comparison.entries import OPERATE, Entry, posthoc
 from hessian_surgery.comparison.preparing import Patient
 from hessian_surgery.comparison.protocol import Half, Protocol
 from hessian_surgery.errors import InputError
@@ -20,6 +20,7 @@ from hessian_surgery.rivals.finetune import FINETUNES, finetune
 from hessian_surgery.rivals.posthoc import Candidate
 from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.surgery.loop import Observer, run_loop
+from hessian_surgery.surgery.planned import run_planned
 from hessian_surgery.surgery.prepare import prepare
 
 
@@ -120,15 +121,22 @@ def carry_out(entry: Entry, trial: Trial, half: Half, budgets: tuple[float, ...]
     return present
 
 
-def run_loop_entry(entry: Entry, trial: Trial, patient: Patient) -> list[Outcome]:
-    """The paper's loop (`operate`) on each split's sensitivity half; one point, whose price is its own."""
+def run_whole(entry: Entry, trial: Trial, patient: Patient) -> list[Outcome]:
+    """A whole operation on each split's sensitivity half; one point, whose price is its own.
+
+    `operate` has the headline budget; `loop` is Algorithm 2.
+    """
+    if planned := entry.methods == (OPERATE,):
+        config = patient.config.as_planned(trial.protocol.headline)
+    else:
+        config = patient.config.as_loop()
 
     def answers(half: Half) -> Tensor:
-        config = patient.config.as_loop()
-        problem, _ = prepare(patient.classifier, patient.training, patient.images.subset(half.chosen), config)
+        labelled = patient.images.subset(half.chosen)
+        problem, _ = prepare(patient.classifier, patient.training, labelled, config, not planned, planned)
         before = problem.space.snapshot()
         try:
-            run_loop(problem, Observer())
+            (run_planned if planned else run_loop)(problem, Observer())
             return compute_logits(patient.classifier, patient.images, patient.config.batch_size).argmax(dim=1)
         finally:
             problem.space.restore(before)

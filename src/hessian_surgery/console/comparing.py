@@ -13,7 +13,7 @@ from rich.table import Table
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.describing import table, to_markdown
 from hessian_surgery.comparison.drawing import draw
-from hessian_surgery.comparison.entries import DEFAULT, LOOP
+from hessian_surgery.comparison.entries import DEFAULT, WHOLE
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.harness import compare, compare_logits
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
@@ -43,7 +43,7 @@ from hessian_surgery.rivals.subject import load_logits
 from hessian_surgery.surgery.operate import environment, stored_state
 from hessian_surgery.tensorfile import save_tensors
 
-METHODS_HELP = f"Some of {', '.join((*POSTHOC, LOOP, *FINETUNES))}, or chains such as focal+surgery, by commas."
+METHODS_HELP = f"Some of {', '.join((*POSTHOC, *WHOLE, *FINETUNES))}, or chains such as focal+surgery, by commas."
 
 
 def compare_given(given: dict[str, Any]) -> None:

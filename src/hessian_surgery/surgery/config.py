@@ -145,6 +145,11 @@ class SurgeryConfig:
             return self
         return replace(self, algorithm="loop", iterations=LOOP_ITERATIONS)
 
+    def as_planned(self, budget: float) -> "SurgeryConfig":
+        """The default operation of the same weights, with the same seed, at a budget of accuracy."""
+        usual = SurgeryConfig(budget=budget, parameters=self.parameters, batch_size=self.batch_size, seed=self.seed)
+        return replace(usual, sensitivity_cap=self.sensitivity_cap)
+
     @property
     def rounds(self) -> int:
         """Iterations in all phases together."""

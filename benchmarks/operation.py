@@ -57,16 +57,19 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--data", required=True)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--presets", default="default,paper", help="which to run")
     parser.add_argument("--cap", type=int, help="images of a class, at most, in each measured part")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     options = InputOptions("resnet50", given.checkpoint, given.data, *[None] * 3, given.device, *[None] * 3)
     opened = open_inputs(options, seed=0)
     rows = {}
-    for name, config in {"default": hs.SurgeryConfig(), "paper": hs.SurgeryConfig.paper()}.items():
+    for name in given.presets.split(","):
+        config = {"default": hs.SurgeryConfig, "paper": hs.SurgeryConfig.paper}[name]()
         rows[name] = operate(opened, config, given.cap)
         print(name, json.dumps(rows[name]), flush=True)
-    print(f"paper / default: {rows['paper']['seconds'] / rows['default']['seconds']:.2f} times the seconds")
+    if len(rows) == 2:
+        print(f"paper / default: {rows['paper']['seconds'] / rows['default']['seconds']:.2f} times the seconds")
     given.out.parent.mkdir(exist_ok=True)
     given.out.write_text(json.dumps({"cap": given.cap, "device": given.device} | rows, indent=1) + "\n")
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -123,13 +124,14 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
     squares = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
     temperature, batch = TEMPERATURE * logit_unit(probe.logits), min(MICRO, probe.batch_size)
     found = soft_accuracy_gradients(probe.classifier, space, chosen, temperature, batch, squares)
-    for label, gradient in found:
-        if not torch.isfinite(gradient).all():
-            name = chosen.classes[label]
-            raise InputError(f"hessian_data: the gradient of class {name!r} is not finite; check its images")
-        rows.append(gradient)
-        if probe.progress is not None:
-            probe.progress(label + 1, len(chosen.classes))
+    with closing(found):
+        for label, gradient in found:
+            if not torch.isfinite(gradient).all():
+                name = chosen.classes[label]
+                raise InputError(f"hessian_data: the gradient of class {name!r} is not finite; check its images")
+            rows.append(gradient)
+            if probe.progress is not None:
+                probe.progress(label + 1, len(chosen.classes))
     size = (squares / (chosen.counts / batch).ceil().sum()).sqrt()
     size += size.mean().clamp(min=1e-30)
     kept, device = rows.vectors(), space.device

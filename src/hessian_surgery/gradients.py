@@ -1,6 +1,6 @@
 """Gradients of each class's soft accuracy in weight space: one backward pass over the images of each class."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import torch
 from torch import Tensor
@@ -26,12 +26,13 @@ def soft_accuracy_gradients(
     temperature: float,
     batch_size: int,
     squares: Tensor | None = None,
-) -> Iterator[tuple[int, Tensor]]:
+) -> Generator[tuple[int, Tensor]]:
     """(j, g_j) of each class that has images: the gradient (p,) of its mean soft accuracy, per unit of weight.
 
     Soft accuracy is the softmax probability of the truth at a temperature, which is the sigmoid of margin/temperature
     where the margin counts from the soft maximum of the other logits (`objective.soft_rates`). Nothing of a class is
-    held once the next one is asked for.
+    held once the next one is asked for. Close it (`contextlib.closing`) where it may not be read to its end: the module
+    is in evaluation mode until then.
 
     Args:
         classifier: differentiated in evaluation mode, with the user's kernels; leaves no trace.
@@ -52,15 +53,14 @@ def soft_accuracy_gradients(
     batch_size = min(batch_size, int(data.counts.max()))
     many = int((data.counts / batch_size).ceil().sum()) >= WORTH_RECORDING
     slope = _replayed(plain, batch_size) if many else plain
-    for label in range(len(data.classes)):
-        members = (data.labels == label).nonzero().squeeze(1)
-        if len(members) > 0:
-            with classifier.evaluating(), space.freezing_others(classifier.module), torch.enable_grad():
-                gradient = _gradient(slope, data.subset(members), batch_size, classifier.device, squares)
-            yield label, gradient
-            del gradient
+    with classifier.evaluating(), space.freezing_others(classifier.module):
+        for label in range(len(data.classes)):
+            members = (data.labels == label).nonzero().squeeze(1)
+            if len(members) > 0:
+                yield label, _gradient(slope, data.subset(members), batch_size, classifier.device, squares)
 
 
+@torch.enable_grad()
 def _gradient(
     slope: Slope, members: LabelledSet, batch_size: int, device: torch.device, squares: Tensor | None
 ) -> Tensor:

@@ -31,6 +31,8 @@ from hessian_surgery.surgery.loop import (
 )
 from hessian_surgery.tangents import logits_after
 
+# Each round gains about a third of the one before (docs/results/surgery.md); another must be worth its noise as well.
+REST = 3.0
 # A step that breaks a limit where it is measured is halved so often before it is given up.
 HALVINGS = 3
 
@@ -58,7 +60,8 @@ def run_planned(
     state: State | None = None,
     keep: Callable[[State], None] | None = None,
 ) -> Array:
-    """Propose, measure and keep steps until none is foreseen to gain more than twice the standard error of its gain.
+    """Propose, measure and keep steps until none is foreseen to gain more than twice the standard error of its gain, or
+    until the last one gained so little that the next one, which gains less, hardly would.
 
     Arguments and result as for `run_loop`.
     """
@@ -123,7 +126,8 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
         seconds=seconds,
         gain={"foreseen": expected, "error": error},
     )
-    return _following(problem, state, kept, accepted), record
+    last = not accepted or (expected < ERRORS * REST * error and not goal.targets)
+    return _following(problem, state, kept, accepted, last), record
 
 
 def find_directions(problem: Problem, logits: Tensor, spikes: Spectrum | None, observer: Observer) -> Directions:
@@ -195,8 +199,8 @@ def responses(surrogate: Surrogate) -> Array:
     return torch.stack(slopes, dim=1).double().cpu().numpy()
 
 
-def _following(problem: Problem, state: State, kept: Array, accepted: bool) -> State:
-    following = replace(state, iteration=state.iteration + 1, accuracy=kept, idle=0 if accepted else 1)
+def _following(problem: Problem, state: State, kept: Array, accepted: bool, last: bool) -> State:
+    following = replace(state, iteration=state.iteration + 1, accuracy=kept, idle=int(last))
     if not accepted:
         return following
     return replace(following, best_accuracy=kept, best_weights=problem.space.snapshot())

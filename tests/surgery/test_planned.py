@@ -88,9 +88,9 @@ def test_one_round_is_the_step_that_the_surrogate_proposes():
     assert record.sigma == record.candidate_sigma == pytest.approx(foretold.sigma)
     assert record.sigma < np.std(problem.base) - 0.02
     assert record.max_drop == pytest.approx(max(problem.base - foretold.per_class))
-    assert (state.iteration, state.idle, state.accuracy.tolist()) == (1, 0, record.per_class)
+    assert (state.iteration, state.idle, state.accuracy.tolist()) == (1, int(expected < 6 * error), record.per_class)
     assert np.array(record.sensitivity).shape == (6, 3)
-    assert set(record.seconds) == {"directions", "plan", "measure"}
+    assert set(record.seconds) == {"directions", "plan", "front", "measure"}
 
 
 def test_a_class_answers_to_its_own_bias():
@@ -213,7 +213,8 @@ def test_nothing_is_said_to_be_idle_where_a_step_was_kept():
     assert "nothing was done" not in " ".join(outcome.findings.warnings)
 
 
-def test_rounds_end_when_none_gains_or_when_there_are_enough():
+def test_rounds_end_when_none_gains_or_when_there_are_enough(monkeypatch):
+    monkeypatch.setattr(planned, "REST", 0.0)
     problem, observer = posed(biased(), hs.SurgeryConfig(iterations=9)), Keeping()
     run_planned(problem, observer)
     accepted = [record.accepted for record in observer.records]
@@ -222,6 +223,19 @@ def test_rounds_end_when_none_gains_or_when_there_are_enough():
     once = Keeping()
     run_planned(posed(biased(), hs.SurgeryConfig(iterations=1)), once)
     assert [record.accepted for record in once.records] == [True]
+
+
+def test_no_round_is_begun_that_would_hardly_be_worth_it(monkeypatch):
+    """The one before gained fewer than six standard errors, and the next gains about a third of it."""
+    records = {}
+    for rest in (0.0, 3.0):
+        monkeypatch.setattr(planned, "REST", rest)
+        observer = Keeping()
+        run_planned(posed(biased(), hs.SurgeryConfig(iterations=9)), observer)
+        records[rest] = observer.records
+    kept = [record.gain["foreseen"] < 6 * record.gain["error"] for record in records[0.0]]
+    assert len(records[3.0]) == kept.index(True) + 1 < len(records[0.0])
+    assert [r.per_class for r in records[3.0]] == [r.per_class for r in records[0.0]][: len(records[3.0])]
 
 
 def bent(seed):

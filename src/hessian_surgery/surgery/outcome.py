@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from hessian_surgery.models.checkpoint import Checkpoint
 from hessian_surgery.patch import WeightPatch, make_patch
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.diagnosis import SensitivityStructure
+from hessian_surgery.surgery.front import described
 from hessian_surgery.surgery.loop import IterationRecord, Observer
 from hessian_surgery.surgery.resume import forget_state
 from hessian_surgery.tensorfile import read_tensors, save_like, save_tensors
@@ -94,7 +96,8 @@ class Outcome:
             "seed": self.config.seed,
             "before": {name: pair[0].as_dict() for name, pair in metrics.items()},
             "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
-            "iterations": [record.as_dict() for record in self.iterations],
+            "iterations": [record.as_dict() | {"front": None} for record in self.iterations],
+            "front": self.front(),
             "verdict": asdict(found.verdict),
             "warnings": list(found.warnings),
             "tests": found.tests.as_dict(),
@@ -105,6 +108,16 @@ class Outcome:
             "environment": self.environment,
             "acceptance": self.acceptance,
         }
+
+    def front(self) -> dict[str, Any] | None:
+        """What other objectives and budgets were foreseen to do to the held-out images; None for a loop."""
+        points = self.iterations[0].front
+        if points is None:
+            return None
+        decided, held = self.findings.sensitivity.metrics()[0], self.findings.heldout.metrics()[0]
+        protected = [i for i, name in enumerate(self.findings.heldout.classes) if name in self.choices["protected"]]
+        fitted, other = (np.array(metrics.count, dtype=np.float64) for metrics in (decided, held))
+        return described(points, np.array(decided.per_class), fitted, other, protected)
 
     def recorded(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """The contents of `config.json`."""

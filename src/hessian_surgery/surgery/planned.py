@@ -18,6 +18,7 @@ from hessian_surgery.models.head import find_head
 from hessian_surgery.objective import TEMPERATURE, Rates, logit_unit, rates, soft_rates
 from hessian_surgery.surgery.blocking import explain
 from hessian_surgery.surgery.crossfit import ERRORS, Foreseen, Look, Prospect, Surrogate, gain
+from hessian_surgery.surgery.front import trace
 from hessian_surgery.surgery.goal import Goal
 from hessian_surgery.surgery.loop import (
     IterationRecord,
@@ -29,6 +30,7 @@ from hessian_surgery.surgery.loop import (
     find_spikes,
     timed,
 )
+from hessian_surgery.surgery.planning import Target
 from hessian_surgery.tangents import logits_after
 
 # Each round gains about a third of the one before (docs/results/surgery.md); another must be worth its noise as well.
@@ -92,11 +94,16 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
         directions = find_directions(problem, logits, spikes, observer)
     with timed(seconds, "plan"):
         surrogate = make_surrogate(problem, logits, directions)
-        prospect = Prospect(surrogate, goal, directions.exact, looking(problem, directions), config.seed)
+        look = looking(problem, directions)
+        prospect = Prospect(surrogate, goal, directions.exact, look, config.seed)
         plan, found = prospect.choose(goal), prospect.steps
         expected, error = gain(found[0].predicted, plan.predicted, surrogate.labels, goal, config.seed)
         if state.iteration == 0:
             explain(goal, found, data.classes)
+    with timed(seconds, "front"):
+        known: dict[Target, Prospect] = {} if goal.targets else {goal.aim: prospect}
+        first = state.iteration == 0
+        front = trace(surrogate, goal, directions.exact, look, config.seed, known) if first else None
         observer.stage("plan", 1, 1)
     with timed(seconds, "measure"):
         worth = expected > (0 if goal.targets else ERRORS * error)  # who names a target wants it tried
@@ -125,6 +132,7 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
         sensitivity=responses(surrogate).tolist(),
         seconds=seconds,
         gain={"foreseen": expected, "error": error},
+        front=front,
     )
     last = not accepted or (expected < ERRORS * REST * error and not goal.targets)
     return _following(problem, state, kept, accepted, last), record

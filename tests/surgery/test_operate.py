@@ -11,6 +11,7 @@ from conftest import operate
 from hessian_surgery.evaluation import predict
 from hessian_surgery.models.small import SmallNet
 from hessian_surgery.patch import load_patch
+from hessian_surgery.surgery import planned
 from hessian_surgery.surgery.loop import Observer
 from hessian_surgery.surgery.operate import rounding_warning
 
@@ -71,7 +72,9 @@ def test_a_glob_moves_only_what_it_names(trained, digits_parts, short):
     assert outcome.patch().bits
 
 
-def test_an_interruption_gives_the_start_back(trained, digits_parts, short):
+def test_an_interruption_gives_the_start_back(trained, digits_parts, short, monkeypatch):
+    monkeypatch.setattr(planned, "REST", 0.0)
+
     class Interrupting(Observer):
         def iteration(self, record):
             if record.iteration == 2:
@@ -140,8 +143,8 @@ def check_contract(result, classes):
             assert metrics["sigma"] == pytest.approx(np.std(metrics["per_class"]))
     for record in result["iterations"]:
         assert set(record) >= ITERATION
-        planned = {"directions", "plan", "measure"}
-        assert set(record["seconds"]) == (planned if record["gain"] else {"lanczos", "sensitivity", "plan", "measure"})
+        stages = {"directions", "plan", "front", "measure"}
+        assert set(record["seconds"]) == (stages if record["gain"] else {"lanczos", "sensitivity", "plan", "measure"})
     assert result["verdict"]["outcome"] in ("better", "no detectable change", "worse")
     assert result["verdict"]["sentence"]
     for name in ("sigma", "accuracy", "balanced_accuracy"):
@@ -171,7 +174,8 @@ def test_half_precision_modules_are_refused(trained, digits_parts, short):
         operate(trained.bfloat16(), digits_parts, short)
 
 
-def test_training_images_of_a_planned_operation_are_read_once(trained, digits_parts):
+def test_training_images_of_a_planned_operation_are_read_once(trained, digits_parts, monkeypatch):
+    monkeypatch.setattr(planned, "REST", 0.0)
     reads, pool = [], digits_parts.hessian
 
     def noisy(positions):

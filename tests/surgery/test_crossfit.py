@@ -243,3 +243,25 @@ def test_two_images_that_changed_are_no_certainty():
     gained, error = gain(before, after, labels, Goal("sigma", 0.0, np.full(2, -np.inf)))
     assert gained == pytest.approx(0.5)
     assert error > 0.1
+
+
+def test_a_choice_does_not_depend_on_what_was_chosen_before():
+    surrogate = made_up()
+    prospect = Prospect(surrogate, FREE, 0, Bent(surrogate, 0.5))
+    base = surrogate.rates().accuracy
+    goals = [replace(FREE, floor=base - budget) for budget in (0.0, 0.02, 0.05, 0.2)]
+    for goal in goals:
+        fresh = Prospect(surrogate, FREE, 0, Bent(surrogate, 0.5)).choose(goal)
+        assert prospect.choose(goal).coefficients.tolist() == fresh.coefficients.tolist()
+
+
+def test_three_images_of_each_class_leave_a_fold_empty_and_nothing_is_looked_at_there():
+    surrogate = made_up()
+    kept = torch.cat([(surrogate.labels == label).nonzero()[:3, 0] for label in range(3)])
+    small = surrogate.subset(kept)
+
+    def look(coefficients, positions):
+        assert len(positions) > 0
+        return small.logits[positions]
+
+    assert np.isfinite(Prospect(small, FREE, 3, look).choose(FREE).coefficients).all()

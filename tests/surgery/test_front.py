@@ -57,7 +57,8 @@ def test_a_band_holds_what_other_images_show():
 
 
 def test_the_form_of_a_front():
-    found = described([], np.array([0.5, 0.9]), np.array([10.0, 30.0]), np.array([5.0, 5.0]), [1])
+    traced = {"protected": [1], "points": []}
+    found = described(traced, np.array([0.5, 0.9]), np.array([10.0, 30.0]), np.array([5.0, 5.0]))
     assert found == {
         "protected": [1],
         "base": {"accuracy": 0.8, "sigma": pytest.approx(0.2), "per_class": [0.5, 0.9]},

@@ -23,6 +23,7 @@ from hessian_surgery.console.inputs import (
     choose_config,
     choose_device,
     digits_net,
+    make_folder,
     numbers,
     open_given,
     recorded_options,
@@ -54,6 +55,7 @@ def compare_given(given: dict[str, Any]) -> None:
     if out is not None:
         check_comparison_folder(out)
     protocol = choose_protocol(given, FROM_LOGITS if given["logits"] else DEFAULT)
+    make_folder(given["figures"], "figures")
     with claimed(out) if out else nullcontext():
         try:
             fronts, opened = _compare(given, protocol)
@@ -66,12 +68,12 @@ def compare_given(given: dict[str, Any]) -> None:
             write_fronts(out, fronts, content)
             patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
             print_notes((patched, f"folder: {out}", f"report: {out / PAGE}"))
-    if given["figures"]:
-        save_figures(given["figures"], {"front": draw(fronts)})
     if given["as_json"]:
         print_json(content)
     else:
         print_fronts(Console(), fronts)
+    if given["figures"]:
+        save_figures(given["figures"], {"front": draw(fronts)})
 
 
 def _compare(given: dict[str, Any], protocol: Protocol) -> tuple[Fronts, Opened | None]:

@@ -170,6 +170,15 @@ def check_folder(folder: Path, resume: bool) -> None:
         check_empty(folder)
 
 
+def make_folder(folder: Path | None, argument: str) -> None:
+    """Make a folder that something will be written to later, if there is one; refuse it now rather than then."""
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{argument}: {folder} cannot be made: {error.strerror}; give another folder") from error
+
+
 def check_demo_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier demo."""
     if _contents(folder) and not (folder / DEMO_MARK).exists():

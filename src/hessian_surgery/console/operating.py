@@ -15,6 +15,7 @@ from hessian_surgery.console.inputs import (
     check_empty,
     check_folder,
     choose_config,
+    make_folder,
     open_given,
     recorded_options,
     refuse_unused,
@@ -52,13 +53,14 @@ def operate_given(given: dict[str, Any]) -> None:
     if given["dry_run"]:
         show_cost(opened, config, given["as_json"])
         return
+    make_folder(given["figures"], "figures")
     with claimed(out):
         check_folder(out, resume)
         outcome = operate_on(opened, config, out, recorded_options(given), resume, criteria)
+    show_outcome(outcome, out, given["as_json"])
     if given["figures"]:
         run = run_of(outcome, opened.checkpoint, recorded_options(given))
         save_figures(given["figures"], run_figures(run))
-    show_outcome(outcome, out, given["as_json"])
     if outcome.acceptance and outcome.acceptance["failed"]:
         print_notes(f"not accepted: {line}" for line in outcome.acceptance["failed"])
         raise typer.Exit(NOT_ACCEPTED)
@@ -120,6 +122,7 @@ def diagnose_given(given: dict[str, Any]) -> None:
     if given["dry_run"]:
         show_cost(opened, config, given["as_json"])
         return
+    make_folder(given["figures"], "figures")
     started = time.perf_counter()
     with claimed(out) if out else nullcontext():
         found = run_diagnosis(opened, config, given["epsilon"])
@@ -128,12 +131,12 @@ def diagnose_given(given: dict[str, Any]) -> None:
         if out is not None:
             write_text(out / PAGE, diagnosis_page(content))
             write_json(out / "diagnosis.json", content)
-    if given["figures"]:
-        save_figures(given["figures"], diagnosis_figures(content))
     if given["as_json"]:
         print_json(content)
     else:
         print_diagnosis(Console(), found)
+    if given["figures"]:
+        save_figures(given["figures"], diagnosis_figures(content))
     if out is not None:
         print_notes([f"report: {out / PAGE}"])
 

@@ -58,7 +58,7 @@ Target = Annotated[
 Protect = Annotated[str | None, typer.Option(help="Classes to protect: ship,truck; by default those above the mean.")]
 MaxDrop = Annotated[
     float | None,
-    typer.Option("--max-drop", help="What a protected class may lose, as a fraction; half of σ by default."),
+    typer.Option("--max-drop", help="What a protected class may lose, as a fraction; by default σ, but 0.1 at most."),
 ]
 Budget = Annotated[float | None, typer.Option(help="Accuracy that may be given up, as a fraction; 0.002 by default.")]
 Directions = Annotated[

@@ -24,7 +24,8 @@ def report_given(given: dict[str, Any]) -> None:
         print_notes([f"figures: {given['figures']}"])
     if given["html"]:
         print_notes([f"report: {write_report(folder, given['comparison'])}"])
-        return
+        if not (given["as_json"] or given["markdown"]):
+            return
     findings = load_findings(folder)
     if given["as_json"]:
         print_json({"verdict": vars(findings.verdict), "tests": findings.tests.as_dict()})

@@ -8,6 +8,7 @@ import numpy as np
 
 from hessian_surgery.report.figures import BLUE, FORMATS, GREY, VERMILION, new_figure, save_figure
 from hessian_surgery.report.run import Run, direction_names
+from hessian_surgery.report.sensitivity import LENGTH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ def run_figures(run: Run) -> "dict[str, Figure]":
             run.classes,
             {"before": (before.per_class, before.interval), "after": (after.per_class, after.interval)},
         ),
-        "sensitivity": draw_sensitivity(first["sensitivity"], direction_names(run), run.classes),
+        "sensitivity": draw_sensitivity(first["sensitivity"], direction_names(run), run.classes, run.unit),
         "iterations": draw_iterations(run.result["before"]["sensitivity"]["sigma"], records),
     }
     if first["eigenvalues"]:
@@ -71,8 +72,10 @@ def draw_classes(
     return figure
 
 
-def draw_sensitivity(matrix: Sequence[Sequence[float]], rows: Sequence[str], classes: Sequence[str]) -> "Figure":
-    """S as a heat map around zero."""
+def draw_sensitivity(
+    matrix: Sequence[Sequence[float]], rows: Sequence[str], classes: Sequence[str], unit: str = LENGTH
+) -> "Figure":
+    """S as a heat map around zero; `unit` is what its rows count along."""
     values = np.array(matrix)
     size = (min(14.0, 3.0 + 0.4 * len(classes)), min(16.0, 2.2 + 0.24 * len(rows)))
     figure, (panel,) = new_figure(size=size)
@@ -82,7 +85,7 @@ def draw_sensitivity(matrix: Sequence[Sequence[float]], rows: Sequence[str], cla
     _thinned(panel, plain_labels(classes), plain_labels(rows))
     panel.set_xlabel("class")
     panel.set_ylabel("direction")
-    figure.colorbar(shown, ax=panel, label="pp of accuracy per 0.01 of step")
+    figure.colorbar(shown, ax=panel, label=f"pp of accuracy per 0.01 of {unit}")
     return figure
 
 

@@ -10,9 +10,7 @@ from hessian_surgery.report.page import Section
 from hessian_surgery.report.provenance import command_line
 from hessian_surgery.report.run import Run
 
-WITHOUT_SCRIPTS = (
-    "<noscript><p>The explorer needs scripts; without them it stays at this command's point.</p></noscript>"
-)
+WITHOUT_SCRIPTS = "<noscript><p>The explorer needs scripts.</p></noscript>"
 OBJECTIVES = {"sigma": "σ, the spread of the classes", "worst": "the worst class"}
 # Fractions to so many digits: finer than a pixel.
 DIGITS = 4

@@ -8,6 +8,7 @@ from typing import Any
 from hessian_surgery.files import read_json
 from hessian_surgery.models.checkpoint import Checkpoint
 from hessian_surgery.patch import WeightPatch, load_patch
+from hessian_surgery.report.sensitivity import COEFFICIENT, LENGTH
 from hessian_surgery.surgery.outcome import Findings, Outcome, load_findings, read_result
 
 
@@ -31,6 +32,11 @@ class Run:
     def classes(self) -> tuple[str, ...]:
         """Class names."""
         return self.findings.heldout.classes
+
+    @property
+    def unit(self) -> str:
+        """What the rows of S count along."""
+        return COEFFICIENT if self.config["algorithm"] == "planned" else LENGTH
 
     @property
     def front(self) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
         _classes(run),
         *explorer(run),
         _flows(run),
-        sensitivity_section(first["sensitivity"], direction_names(run), run.classes),
+        sensitivity_section(first["sensitivity"], direction_names(run), run.classes, run.unit),
         *spectrum_section(first["eigenvalues"], first["residuals"], run.config["tolerance"]),
         _iterations(run),
         *([front_section(comparison, f"<p>{text(comparison['advice']['sentence'])}</p>")] if comparison else []),

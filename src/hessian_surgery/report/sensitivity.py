@@ -8,14 +8,22 @@ from hessian_surgery.report.page import Section
 
 # Up to so many classes every figure of S is in a table; beyond, the strongest of each class.
 WHOLE_TABLE = 24
+STRONGEST = ("strongest direction", "second", "third")
 
 
-def sensitivity_section(matrix: Sequence[Sequence[float]], rows: Sequence[str], classes: Sequence[str]) -> Section:
+# What a row of S counts along: a step's length in weight space, or the coefficient of a planned operation's direction.
+LENGTH, COEFFICIENT = "length", "coefficient"
+
+
+def sensitivity_section(
+    matrix: Sequence[Sequence[float]], rows: Sequence[str], classes: Sequence[str], unit: str = LENGTH
+) -> Section:
     """S (K, C) as a heat map, and its figures in a table."""
+    said = " (of 1, it moves logits by the median margin)" if unit == COEFFICIENT else ""
     map_ = scrolled(charts.heat_map(matrix, rows, classes), "Sensitivity matrix")
     words = (
         "<p>How each class's accuracy answers to a step along each direction: percentage points per 0.01 of its "
-        'length. <span class="swatch up">+</span> rises, <span class="swatch down">−</span> falls.</p>'
+        f'{unit}{said}. <span class="swatch up">+</span> rises, <span class="swatch down">−</span> falls.</p>'
     )
     return Section("sensitivity", "Which direction moves which class", words + map_ + _figures(matrix, rows, classes))
 
@@ -32,9 +40,9 @@ def _figures(matrix: Sequence[Sequence[float]], rows: Sequence[str], classes: Se
         return folded("The matrix as a table", whole)
     strongest = []
     for j, title in enumerate(classes):
-        ranked = sorted(range(len(rows)), key=lambda i: -abs(matrix[i][j]))[:3]
+        ranked = sorted(range(len(rows)), key=lambda i: -abs(matrix[i][j]))[: len(STRONGEST)]
         strongest.append((name(title), *(f"{name(rows[i])} {shown(matrix[i][j])}" for i in ranked)))
-    head = ("class", "strongest direction", "second", "third")
+    head = ("class", *STRONGEST[: len(rows)])
     return folded(
         "The strongest directions of each class", table(head, strongest, "The strongest directions of each class")
     )

@@ -137,6 +137,9 @@ def planned(family: str) -> "Posthoc":
         surrogate = _surrogate(directions, subject, start, chosen)
         present = surrogate.rates()
         count = np.bincount(surrogate.labels.cpu().numpy(), minlength=surrogate.classes)
+        if (count == 1).any():
+            name = subject.classes[int(np.argmin(count))]
+            raise InputError(f"class {name!r} has a single image in the sensitivity half; two or more are needed")
         strong, drop = present.per_class > usual_threshold(present.per_class), usual_drop(present.per_class, count)
         goal = make_goal(present, subject.classes, protected=strong, max_drop=drop)
 

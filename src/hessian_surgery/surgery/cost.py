@@ -12,8 +12,9 @@ from hessian_surgery.directions import MICRO, gradient_images
 from hessian_surgery.evaluation import check_classifier
 from hessian_surgery.parameters import parameter_space
 from hessian_surgery.surgery.config import SurgeryConfig
+from hessian_surgery.surgery.fitting import PRICES
 from hessian_surgery.surgery.prepare import plan_memory
-from hessian_surgery.surgery.soft_sensitivity import MATCHED_ON
+from hessian_surgery.surgery.soft_sensitivity import MATCHED_ALONG, MATCHED_ON
 
 # Lanczos to convergence: steps per wanted spike, seen on ResNet-50 and the digits net (2 to 3).
 STEPS_PER_SPIKE = 3
@@ -74,9 +75,10 @@ def estimate_cost(
     gradients = classes if planned and config.directions != "spikes" else 0
     steps = min(config.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
     by_gradients = config.sensitivity == "gradients" and not planned
-    if planned:  # along each direction, the logits before and after
+    if planned:  # along each direction, the logits before and after; fits that are measured, at most, and the front's
         each = PASSES_PER_TANGENT if classifier.device.type == "cuda" else PASSES_PER_DIFFERENCE
-        passes = config.rounds * math.ceil(each * (spikes + gradients) + 2) + 2
+        looks = len(PRICES) * (config.rounds + 1)
+        passes = config.rounds * math.ceil(each * (spikes + gradients) + 2) + 2 + looks
     else:
         passes = config.rounds * ((1 if by_gradients else 2 * spikes) + 1) + 2
     vector = space.dimension * space.dtype.itemsize
@@ -93,7 +95,8 @@ def estimate_cost(
         products=config.rounds * steps,
         passes=passes,
         backward=config.rounds if by_gradients else 0,
-        images=passes * count + (2 * config.rounds * min(count, MATCHED_ON) if by_gradients else 0),
+        images=passes * count
+        + (config.rounds * (1 + min(spikes, MATCHED_ALONG)) * min(count, MATCHED_ON) if by_gradients else 0),
         basis=describe_storage(storage, space) if spikes else "directions: on the model's device, if they fit",
         basis_bytes=basis_bytes(replace(storage, rows=rows), space),
         snapshot_bytes=3 * vector,

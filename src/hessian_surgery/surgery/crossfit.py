@@ -111,10 +111,11 @@ class Ray:
 
     def looked_at(self, look: Look) -> "Ray":
         """The same with every fit measured on the fold that it was not fitted to: one pass over all images."""
-        bend = torch.empty_like(self.slope)
+        bend = torch.zeros_like(self.slope)
         for i, fit in enumerate(self.fits):
             mine = (self.folds == i).nonzero().squeeze(1)
-            bend[mine] = look(fit, mine).to(bend) - self.surrogate.logits[mine] - self.slope[mine]
+            if len(mine) > 0:  # three images of each class leave the fourth fold empty
+                bend[mine] = look(fit, mine).to(bend) - self.surrogate.logits[mine] - self.slope[mine]
         return replace(self, bend=bend)
 
 
@@ -141,14 +142,15 @@ class Prospect:
     """Steps along all directions, and along the first ones alone, as far as they are linear at any length.
 
     So an operation is foreseen to do at least as well as the biases alone, whose steps need no forward pass. Others are
-    foreseen to first order, which flatters them, until the choice falls on one: then its ray is measured.
+    foreseen to first order, which mostly flatters them, until the choice falls on one: then its ray is measured.
     """
 
     def __init__(self, surrogate: Surrogate, goal: Goal, exact: int, look: Look, seed: int = 0) -> None:
         nothing = Foreseen(np.zeros(len(surrogate.changes)), surrogate.rates(), surrogate.logits.argmax(dim=1))
         self._look = look
         self._rays = cross_fit(surrogate, goal, seed)
-        self._steps = [ray.steps() for ray in self._rays]
+        self._linear = [ray.steps() for ray in self._rays]
+        self._measured: dict[int, list[Foreseen]] = {}
         self._settled = [nothing]
         if 0 < exact < len(surrogate.changes):
             alone = [step for ray in cross_fit(surrogate.first(exact), goal, seed) for step in ray.steps()]
@@ -158,17 +160,24 @@ class Prospect:
     @property
     def steps(self) -> list[Foreseen]:
         """All of them, as they are foreseen so far; the first does nothing."""
-        return self._settled + [step for steps in self._steps for step in steps]
+        return self._with(set(self._measured))
 
     def choose(self, goal: Goal) -> Foreseen:
-        """The best step for a goal of the same aim, its ray measured."""
+        """The best step for a goal of the same aim, its ray measured; the same whatever was chosen before."""
+        seen: set[int] = set()
         while True:
-            best = choose_foreseen(self.steps, goal)
-            number = next((i for i, steps in enumerate(self._steps) if any(step is best for step in steps)), None)
-            if number is None or self._rays[number].bend is not None:
+            best = choose_foreseen(self._with(seen), goal)
+            number = next((i for i, steps in enumerate(self._linear) if any(step is best for step in steps)), None)
+            if number is None:
                 return best
-            self._rays[number] = self._rays[number].looked_at(self._look)
-            self._steps[number] = self._rays[number].steps()
+            if number not in self._measured:
+                self._measured[number] = self._rays[number].looked_at(self._look).steps()
+            seen.add(number)
+
+    def _with(self, measured: set[int]) -> list[Foreseen]:
+        """All steps, those of some rays as they were measured."""
+        rays = (self._measured[i] if i in measured else steps for i, steps in enumerate(self._linear))
+        return self._settled + [step for steps in rays for step in steps]
 
 
 def choose_foreseen(found: list[Foreseen], goal: Goal) -> Foreseen:

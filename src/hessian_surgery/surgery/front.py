@@ -19,12 +19,12 @@ WIDE = 1.96
 
 def trace(
     surrogate: Surrogate, goal: Goal, exact: int, look: Look, seed: int, known: Mapping[Target, Prospect]
-) -> list[dict[str, Any]]:
+) -> dict[str, Any]:
     """Each objective at each budget, as foreseen on images not fitted to; nothing changes where too little is gained.
 
     Args:
         surrogate: of the starting model.
-        goal: the limits; its aim, floor and targets play no part.
+        goal: the limits, without targets; its aim and floor play no part.
         exact: as for `Prospect`.
         look: as for `Prospect`.
         seed: of the folds.
@@ -32,7 +32,7 @@ def trace(
     """
     base, points = surrogate.rates(), []
     for aim in get_args(Target):
-        free = replace(goal, aim=aim, targets={})
+        free = replace(goal, aim=aim)
         prospect = known.get(aim) or Prospect(surrogate, free, exact, look, seed)
         nothing = prospect.steps[0]
         for budget in BUDGETS:
@@ -42,7 +42,7 @@ def trace(
             seen = plan.rates if expected > ERRORS * error else nothing.rates
             point = {"objective": aim, "budget": budget, "accuracy": seen.accuracy, "sigma": seen.sigma}
             points.append(point | {"per_class": seen.per_class.tolist()})
-    return points
+    return {"protected": np.flatnonzero(np.isfinite(goal.limits)).tolist(), "points": points}
 
 
 def banded(points: list[dict[str, Any]], fitted: Array, held: Array) -> list[dict[str, Any]]:
@@ -61,9 +61,7 @@ def banded(points: list[dict[str, Any]], fitted: Array, held: Array) -> list[dic
     return rows
 
 
-def described(
-    points: list[dict[str, Any]], base: Array, fitted: Array, held: Array, protected: list[int]
-) -> dict[str, Any]:
+def described(front: dict[str, Any], base: Array, fitted: Array, held: Array) -> dict[str, Any]:
     """The form that `result.json` holds; `base` are the class accuracies (C,) of the model as it is."""
     start = {"accuracy": float(base @ fitted / fitted.sum()), "sigma": sigma(base), "per_class": base.tolist()}
-    return {"protected": protected, "base": start, "points": banded(points, fitted, held)}
+    return front | {"base": start, "points": banded(front["points"], fitted, held)}

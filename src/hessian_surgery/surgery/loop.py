@@ -177,7 +177,7 @@ class IterationRecord:
     seconds: dict[str, float]
     deflation: dict[str, float] | None = None
     gain: dict[str, float] | None = None
-    front: list[dict[str, Any]] | None = None
+    front: dict[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `history.jsonl` and `result.json` hold."""

@@ -111,13 +111,12 @@ class Outcome:
 
     def front(self) -> dict[str, Any] | None:
         """What other objectives and budgets were foreseen to do to the held-out images; None for a loop."""
-        points = self.iterations[0].front
-        if points is None:
+        front = self.iterations[0].front
+        if front is None:
             return None
         decided, held = self.findings.sensitivity.metrics()[0], self.findings.heldout.metrics()[0]
-        protected = [i for i, name in enumerate(self.findings.heldout.classes) if name in self.choices["protected"]]
         fitted, other = (np.array(metrics.count, dtype=np.float64) for metrics in (decided, held))
-        return described(points, np.array(decided.per_class), fitted, other, protected)
+        return described(front, np.array(decided.per_class), fitted, other)
 
     def recorded(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """The contents of `config.json`."""

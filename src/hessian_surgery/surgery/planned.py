@@ -102,8 +102,9 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
             explain(goal, found, data.classes)
     with timed(seconds, "front"):
         known: dict[Target, Prospect] = {} if goal.targets else {goal.aim: prospect}
+        free = replace(problem, config=replace(config, targets={})).goal()
         first = state.iteration == 0
-        front = trace(surrogate, goal, directions.exact, look, config.seed, known) if first else None
+        front = trace(surrogate, free, directions.exact, look, config.seed, known) if first else None
         observer.stage("plan", 1, 1)
     with timed(seconds, "measure"):
         worth = expected > (0 if goal.targets else ERRORS * error)  # who names a target wants it tried

@@ -88,7 +88,9 @@ def reports(chromium, tmp_path_factory, _trained, digits_parts):
         place / "loop", None, inputs
     )
     hs.write_report(place / "loop")
-    for name in ("digits", "hostile", "hundred"):
+    hs.write_report(place / "hundred")
+    # The digits net gains accuracy as its classes are evened out, so that its own front is the same at every budget.
+    for name in ("digits", "hostile"):
         give_front(place / name)
     return place
 
@@ -245,9 +247,7 @@ def test_the_copied_command_does_what_was_chosen(visit, run, operated):
 
 def test_the_copied_command_lands_inside_its_bands(visit, run, operated):
     """What it does to the held-out images is what the explorer foresaw, for nine classes of ten."""
-    front = json.loads((operated / "result.json").read_text()).get("front")
-    if not front:
-        pytest.skip("operate foresees no front yet")
+    front = json.loads((operated / "result.json").read_text())["front"]
     _, landed = explore(visit(operated / "report.html").page, run, "End")
     point = [p for p in front["points"] if p["objective"] == "sigma"][-1]
     reached = landed["after"]["heldout"]["per_class"]

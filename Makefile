@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/hessian-surgery demo --out runs/demo
 
 test: lint
-	$(BIN)/pytest -m "not full" --cov --cov-report=term --cov-fail-under=90
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not full" --cov --cov-report=term --cov-fail-under=90
 
 test-full: lint $(DOCS_STAMP)
 	$(BIN)/pytest

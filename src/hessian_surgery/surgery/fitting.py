@@ -41,10 +41,16 @@ def fit_path(
         classes: C.
         goal: σ, with no class protected, by default.
     """
+    # More threads for so few numbers would only wait for each other.
+    with threadpool_limits(1, user_api="blas"):
+        return _fit_path(logits_at, size, labels, classes, goal or Goal("sigma", 0.0, np.full(classes, -np.inf)))
+
+
+def _fit_path(logits_at: Logits, size: int, labels: Tensor, classes: int, goal: Goal) -> list[Array]:
     start = logits_at(torch.zeros(size, device=labels.device))
     temperature = TEMPERATURE * logit_unit(start)
     present, (_, soft_present) = rates(start, labels, classes), soft_rates(start, labels, classes, temperature)
-    soft_goal = (goal or Goal("sigma", 0.0, np.full(classes, -np.inf))).soft(present, soft_present)
+    soft_goal = goal.soft(present, soft_present)
 
     def value_and_slope(coefficients: Tensor, price: Tensor) -> Tensor:
         free = coefficients.detach().requires_grad_()
@@ -61,9 +67,7 @@ def fit_path(
             both = evaluate(torch.tensor(c, dtype=torch.float32, device=labels.device), worth).double().cpu().numpy()
             return float(both[0]), both[1:]
 
-        # More threads for so few numbers would only wait for each other.
-        with threadpool_limits(1, user_api="blas"):
-            values = minimize(objective, values, jac=True, method="L-BFGS-B", options={"maxiter": 40, "ftol": 1e-6}).x
+        values = minimize(objective, values, jac=True, method="L-BFGS-B", options={"maxiter": 40, "ftol": 1e-6}).x
         found.append(values)
     return found
 

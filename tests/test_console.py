@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from conftest import operate
-from hessian_surgery.console.progress import STAGES, TerminalObserver
+from hessian_surgery.console.progress import TerminalObserver
 from hessian_surgery.console.tables import print_findings
 from hessian_surgery.data.sources import Parts
 from hessian_surgery.report.markdown import MANY_CLASSES, most_changed, to_markdown
@@ -21,7 +21,7 @@ def test_the_bar_shows_stage_and_iteration(terminal, trained, digits_parts, quic
         outcome = operate(trained, digits_parts, quick, observer=observer)
     text = terminal.file.getvalue()
     assert "iteration 1/3" in text
-    assert any(f"· {stage} " in text for stage in STAGES)  # which ones are drawn depends on how quick they are
+    assert "sensitivity" in text
     for record in outcome.iterations:
         assert f"{record.iteration}/3 {'accepted' if record.accepted else 'rolled back'}" in text
     print_findings(terminal, outcome.findings)

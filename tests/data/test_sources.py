@@ -1,4 +1,5 @@
 import csv
+import os
 import pickle
 
 import numpy as np
@@ -39,6 +40,13 @@ def test_image_folder(folder):
     assert parts.hessian.inputs().shape == (8, 3, 4, 4)
     assert parts.heldout.counts.tolist() == [4, 4]
     assert (parts.hessian.inputs()[parts.hessian.labels == 0, 0] > 0.3).all()  # ants are reddish
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", "né".encode() + b"\xff"])
+def test_a_class_whose_name_cannot_be_written_is_refused_at_once(folder, name):
+    os.mkdir(os.fsencode(folder / "train") + b"/" + name)
+    with pytest.raises(hs.InputError, match="has a name that is no UTF-8; rename it"):
+        open_data(f"imagefolder:{folder}")
 
 
 def test_separate_parts(folder, tmp_path):

@@ -76,7 +76,8 @@ def made_up_front(result: dict[str, Any]) -> dict[str, Any]:
             )
     protected = [result["classes"].index(name) for name in result["choices"]["protected"]]
     accuracy = result["before"]["heldout"]["accuracy"]
-    return {"protected": protected, "base": {"accuracy": accuracy, "per_class": base.tolist()}, "points": points}
+    start = {"accuracy": accuracy, "sigma": float(base.std()), "per_class": base.tolist()}
+    return {"protected": protected, "base": start, "points": points}
 
 
 def give_front(folder: Path) -> None:

@@ -203,6 +203,13 @@ def test_a_planned_step_is_foreseen_by_cross_fitting(examined, digits_images, fa
     assert rates(reached(best, subject), subject.labels, 10).sigma < base.sigma
 
 
+def test_a_planned_step_is_not_fitted_to_a_class_of_a_single_image(examined):
+    _, subject = examined
+    lone = torch.cat([(subject.labels < 9).nonzero()[:, 0], (subject.labels == 9).nonzero()[:1, 0]])
+    with pytest.raises(hs.InputError, match=r"^planned: class '9' has a single image; two or more of each are needed"):
+        planned("class-gradients")(subject, Start.of(subject.logits), lone)
+
+
 def test_a_planned_step_without_biases_is_along_the_family_alone(examined):
     subject = replace(examined[1], bias=None)
     found = planned("spikes")(subject, Start.of(subject.logits), torch.arange(0, 1000, 2))

@@ -185,7 +185,7 @@ def test_the_temperature_follows_the_probe(trained, digits_images, spikes):
     assert found == pytest.approx(expected, rel=0.25)
     assert matched_temperature(classifier, spikes, digits_images, 0.001) == pytest.approx(found / 100, rel=0.1)
     flipped = replace(spikes, vectors=-spikes.vectors)
-    assert matched_temperature(classifier, flipped, digits_images, 0.1) == pytest.approx(found, rel=0.2)
+    assert matched_temperature(classifier, flipped, digits_images, 0.1) == pytest.approx(found, rel=1e-6)
 
 
 def test_a_probe_that_breaks_the_model_is_named(trained, digits_parts, spikes):

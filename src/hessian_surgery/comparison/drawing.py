@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hessian_surgery.comparison.fronts import Fronts, Row
+from hessian_surgery.report.charts import UNSEEN
 from hessian_surgery.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
 
 if TYPE_CHECKING:
@@ -12,14 +13,12 @@ if TYPE_CHECKING:
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 # Where colours come round again, marks and strokes change.
 MARKS, STROKES = "osD^v", ("-", "--", ":", "-.")
-# What changes no answer, or nothing that could be seen: its point is the model's own.
-HIDDEN = ("nothing", "temperature")
 
 
 def draw(fronts: Fronts) -> "Figure":
     """σ (left) and the worst class (right) on held-out images; bars are standard errors."""
     figure, axes = new_figure(1, 2, size=(11.0, 5.2))
-    names = [n for n in dict.fromkeys(row.name for row in fronts.rows if row.splits) if n not in HIDDEN]
+    names = [n for n in dict.fromkeys(row.name for row in fronts.rows if row.splits) if n not in UNSEEN]
     for panel, what in zip(axes, ("sigma", "worst"), strict=True):
         for i, name in enumerate(names):
             rows = sorted((r for r in fronts.rows if r.name == name and r.splits), key=lambda r: -r.delta_accuracy)

@@ -26,7 +26,7 @@ from hessian_surgery.console.tables import describe_choices, print_cost, print_d
 from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.report.diagnosis_page import diagnosis_page
 from hessian_surgery.report.drawings import diagnosis_figures, run_figures, save_figures
-from hessian_surgery.report.run import run_of
+from hessian_surgery.report.run import load_run, run_of
 from hessian_surgery.report.run_page import run_page
 from hessian_surgery.report.writing import PAGE
 from hessian_surgery.surgery.acceptance import Criteria, read_criteria, unmet
@@ -59,8 +59,7 @@ def operate_given(given: dict[str, Any]) -> None:
         outcome = operate_on(opened, config, out, recorded_options(given), resume, criteria)
     show_outcome(outcome, out, given["as_json"])
     if given["figures"]:
-        run = run_of(outcome, opened.checkpoint, recorded_options(given))
-        save_figures(given["figures"], run_figures(run))
+        save_figures(given["figures"], run_figures(load_run(out)))
     if outcome.acceptance and outcome.acceptance["failed"]:
         print_notes(f"not accepted: {line}" for line in outcome.acceptance["failed"])
         raise typer.Exit(NOT_ACCEPTED)

@@ -88,7 +88,8 @@ class TerminalObserver(BarObserver):
         start, share = STAGES[name]
         text = f"iteration {self._finished + 1}/{self._total} · {name} {done}/{total}"
         place = self._finished + start + share * done / total
-        self._progress.update(self._task, completed=place, description=text)
+        # However quick a stage is, it is seen.
+        self._progress.update(self._task, completed=place, description=text, refresh=done == total)
 
     def iteration(self, record: IterationRecord) -> None:
         """Print the iteration's line."""

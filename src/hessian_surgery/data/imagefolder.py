@@ -16,8 +16,10 @@ def read_imagefolder(folder: Path, preprocessing: Preprocessing) -> LabelledSet:
     """A labelled set whose classes are the sub-folders in alphabetical order; images are decoded when asked for."""
     classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")))
     for name in classes:
-        if not name.isprintable() and "\udc80" <= max(name) <= "\udcff":
-            raise InputError(f"data: the folder {name!r} has a name that is no UTF-8; rename it")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"data: the folder {name!r} has a name that is no UTF-8; rename it") from error
     files = [(path, label) for label, name in enumerate(classes) for path in _images(folder / name)]
     if not files:
         raise InputError(f"data: {folder} holds no image; it needs a sub-folder of images for each class")

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from hessian_surgery.report.markdown import plain, to_markdown
+from hessian_surgery.report.markup import writable
 from hessian_surgery.report.provenance import command_line
 from hessian_surgery.report.run import Run
 from hessian_surgery.version import __version__
@@ -96,5 +97,5 @@ def _making(run: Run) -> str:
 
 def _quoted(value: str) -> str:
     """A string that YAML reads as it is: JSON's form, less what YAML forbids."""
-    whole = value.encode("utf-8", "replace").decode("utf-8")
-    return UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", json.dumps(whole, ensure_ascii=False))
+    written = json.dumps(writable(value), ensure_ascii=False)
+    return UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", written)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hessian_surgery.report.markup import percent, short, text
+from hessian_surgery.report.markup import minus, percent, short, text
 from hessian_surgery.report.svg import Panel, axes, line, look, mark, picture, power, spread, ticks
 
 # What changes no answer: its point is the model's own.
@@ -18,8 +18,7 @@ def convergence(base: dict[str, float], iterations: Sequence[dict[str, Any]]) ->
     last = len(iterations)
     sigmas = [100 * base["sigma"], *(100 * record["sigma"] for record in iterations)]
     tried = [100 * record["candidate_sigma"] for record in iterations]
-    panel = Panel(46, 26, 340, 150, (0, max(1, last)), spread([0.0, *sigmas, *tried], 0.04))
-    panel = Panel(panel.left, panel.top, panel.width, panel.height, panel.x, (0, panel.y[1]))
+    panel = Panel(46, 26, 340, 150, (0, max(1, last)), (0, spread([0.0, *sigmas, *tried], 0.04)[1]))
     steps = _whole(last)
     parts = [axes(panel, "iteration", "σ on the images decided on (pp)", steps, ticks(0, panel.y[1], 5))]
     parts.append(line(panel, list(enumerate(sigmas)), "c1"))
@@ -171,7 +170,7 @@ def flow_bar(count: int, most: int, kind: str) -> str:
     )
 
 
-def foreseen_front(objectives: dict[str, list[dict[str, Any]]], base: dict[str, float]) -> str:
+def foreseen_front(objectives: dict[str, list[dict[str, Any]]], base: dict[str, Any]) -> str:
     """σ against accuracy of every point of the explorer; its script marks the one that is shown."""
     every = [point for points in objectives.values() for point in points]
     across, upright = ([100 * p[key] for p in (*every, base)] for key in ("accuracy", "sigma"))
@@ -229,5 +228,5 @@ def _whole(last: int) -> list[float]:
 
 def _signed(value: float) -> str:
     """A figure for a small cell; nothing where it rounds to zero."""
-    rounded = f"{value:+.{0 if abs(value) >= 10 else 1}f}".replace("-", "−")
+    rounded = minus(f"{value:+.{0 if abs(value) >= 10 else 1}f}")
     return "" if rounded.strip("+−") == "0.0" else rounded

@@ -3,10 +3,19 @@
 from typing import Any
 
 from hessian_surgery.report import charts
-from hessian_surgery.report.markup import class_scale, name, percent, table, text
+from hessian_surgery.report.markup import (
+    class_scale,
+    name,
+    percent,
+    scale_floor,
+    table,
+    text,
+    warning_list,
+    with_interval,
+)
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction
-from hessian_surgery.report.sensitivity import sensitivity_section, spectrum_section
+from hessian_surgery.report.sensitivity import sensitivity_section, spectrum_section, spike_names
 
 
 def diagnosis_page(content: dict[str, Any]) -> str:
@@ -21,7 +30,7 @@ def diagnosis_page(content: dict[str, Any]) -> str:
     }
     shown = "".join(f"<div><dt>{key}</dt><dd>{value}</dd></div>" for key, value in tiles.items())
     opening = f'<p class="verdict advice">{text(content["advice"])}</p><dl class="tiles">{shown}</dl>'
-    spikes = [f"spike {i + 1}" for i in range(len(content["eigenvalues"]))]
+    spikes = spike_names(len(content["eigenvalues"]))
     sections = [
         _warnings(content),
         _classes(content),
@@ -38,15 +47,12 @@ def _warnings(content: dict[str, Any]) -> Section:
         f"every spike moves {name(one)} and {name(other)} in opposite directions"
         for one, other in content["structure"]["entangled"]
     ]
-    body = (
-        f'<ul class="warnings">{"".join(f"<li>{line}</li>" for line in lines)}</ul>' if lines else "<p>No warnings.</p>"
-    )
-    return Section("warnings", "Warnings", body)
+    return Section("warnings", "Warnings", warning_list(lines))
 
 
 def _classes(content: dict[str, Any]) -> Section:
     metrics = content["metrics"]
-    floor = max(0.0, int(10 * min(low for low, _ in metrics["interval"])) / 10)
+    floor = scale_floor(metrics["interval"])
     rows = []
     for j in sorted(range(len(content["classes"])), key=lambda j: metrics["per_class"][j]):
         value, (low, high) = metrics["per_class"][j], metrics["interval"][j]
@@ -55,7 +61,7 @@ def _classes(content: dict[str, Any]) -> Section:
                 name(content["classes"][j]),
                 charts.interval_row(floor, (low, value, high)),
                 f"{metrics['count'][j]:,}",
-                f"{percent(value)} <small>[{percent(low, 0)}, {percent(high, 0)}]</small>",
+                with_interval(value, (low, high)),
             )
         )
     shown = table(

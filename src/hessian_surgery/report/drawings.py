@@ -8,7 +8,7 @@ import numpy as np
 
 from hessian_surgery.report.figures import BLUE, FORMATS, GREY, VERMILION, new_figure, save_figure
 from hessian_surgery.report.run import Run, direction_names
-from hessian_surgery.report.sensitivity import LENGTH
+from hessian_surgery.report.sensitivity import LENGTH, spike_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def run_figures(run: Run) -> "dict[str, Figure]":
 
 def diagnosis_figures(content: dict[str, Any]) -> "dict[str, Figure]":
     """Every figure of a diagnosis, from the contents of `diagnosis.json`, by the name of its file."""
-    metrics, spikes = content["metrics"], [f"spike {i + 1}" for i in range(len(content["eigenvalues"]))]
+    metrics, spikes = content["metrics"], spike_names(len(content["eigenvalues"]))
     return {
         "classes": draw_classes(content["classes"], {"accuracy": (metrics["per_class"], metrics["interval"])}),
         "sensitivity": draw_sensitivity(content["sensitivity"], spikes, content["classes"]),

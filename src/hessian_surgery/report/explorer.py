@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from hessian_surgery.report import charts
 from hessian_surgery.report.markup import copyable, embedded, name, text
 from hessian_surgery.report.page import Section
@@ -36,16 +34,10 @@ def explorer(run: Run) -> list[Section]:
         f'{_controls(data)}<ul class="{kind}" id="bars" aria-label="Foreseen accuracy of each class">{rows}</ul>'
         f'<div class="pair"><div><h3>Do it</h3><p>From the folder that the operation was run in:</p>'
         f"{copyable(first['command'], 'explored')}{WITHOUT_SCRIPTS}</div>"
-        f"<figure>{charts.foreseen_front(data['objectives'], _start(front))}</figure></div>"
+        f"<figure>{charts.foreseen_front(data['objectives'], front['base'])}</figure></div>"
         + embedded(data, "front-data")
     )
     return [Section("explore", "Explore other operations", body)]
-
-
-def _start(front: dict[str, Any]) -> dict[str, float]:
-    """Accuracy and σ of the model as it is."""
-    base = front["base"]
-    return {"accuracy": base["accuracy"], "sigma": float(np.std(base["per_class"]))}
 
 
 def _controls(data: dict[str, Any]) -> str:

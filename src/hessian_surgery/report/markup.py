@@ -12,8 +12,18 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def text(value: object) -> str:
     """A value as text: escaped, on one line, and such that it can be written as UTF-8."""
-    whole = str(value).encode("utf-8", "replace").decode("utf-8")
-    return html.escape(" ".join(CONTROLS.sub("\N{REPLACEMENT CHARACTER}", whole).split()), quote=True)
+    whole = CONTROLS.sub("\N{REPLACEMENT CHARACTER}", writable(str(value)))
+    return html.escape(" ".join(whole.split()), quote=True)
+
+
+def writable(value: str) -> str:
+    """A string without what UTF-8 cannot hold, such as the bytes of a file's name that is in another encoding."""
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def minus(figures: str) -> str:
+    """Figures with a minus that is one."""
+    return figures.replace("-", "−")
 
 
 def name(value: object) -> str:
@@ -33,8 +43,21 @@ def percent(fraction: float, digits: int = 1) -> str:
 
 
 def points(difference: float, digits: int = 1) -> str:
-    """A difference of fractions in percentage points, with a minus that is one."""
-    return f"{100 * difference:+.{digits}f}".replace("-", "−")
+    """A difference of fractions in percentage points."""
+    return minus(f"{100 * difference:+.{digits}f}")
+
+
+def with_interval(value: float, interval: tuple[float, float]) -> str:
+    """A fraction in percent, and its interval."""
+    low, high = (percent(end, 0) for end in interval)
+    return f"{percent(value)} <small>[{low}, {high}]</small>"
+
+
+def warning_list(lines: Sequence[str]) -> str:
+    """Warnings as a list, from lines of HTML."""
+    return (
+        f'<ul class="warnings">{"".join(f"<li>{line}</li>" for line in lines)}</ul>' if lines else "<p>No warnings.</p>"
+    )
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, kind: str = "") -> str:
@@ -70,6 +93,11 @@ def side_by_side(*pictures: str) -> str:
     return f'<div class="pair">{"".join(f"<figure>{drawn}</figure>" for drawn in pictures)}</div>'
 
 
+def scale_floor(intervals: Iterable[tuple[float, float]]) -> float:
+    """Where the scale of class accuracies begins, so that all intervals are on it: a whole tenth."""
+    return max(0.0, int(10 * min(low for low, _ in intervals)) / 10)
+
+
 def class_scale(floor: float) -> str:
     """The heading of a column of class accuracies that are drawn from `floor` to 1."""
     return f'<span class="scale"><span>{percent(floor, 0)}</span><span>accuracy, %</span><span>100</span></span>'
@@ -93,4 +121,4 @@ def embedded(data: Any, place: str) -> str:
 
 def _verbatim(command: str) -> str:
     """Text that is copied: escaped, and otherwise as it is."""
-    return html.escape(command.encode("utf-8", "replace").decode("utf-8"), quote=True)
+    return html.escape(writable(command), quote=True)

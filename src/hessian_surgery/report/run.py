@@ -8,7 +8,7 @@ from typing import Any
 from hessian_surgery.files import read_json
 from hessian_surgery.models.checkpoint import Checkpoint
 from hessian_surgery.patch import WeightPatch, load_patch
-from hessian_surgery.report.sensitivity import COEFFICIENT, LENGTH
+from hessian_surgery.report.sensitivity import COEFFICIENT, LENGTH, spike_names
 from hessian_surgery.surgery.outcome import Findings, Outcome, load_findings, read_result
 
 
@@ -68,9 +68,9 @@ def direction_names(run: Run) -> list[str]:
     if named is not None:
         return named
     if rows == spikes:
-        return [f"spike {i + 1}" for i in range(rows)]
+        return spike_names(rows)
     gradients = [f"gradient of {name}" for name in classes] if run.config["directions"] != "spikes" else []
-    tail = [*gradients, *(f"spike {i + 1}" for i in range(spikes))]
+    tail = [*gradients, *spike_names(spikes)]
     # Left out are biases where the head has none or it may not move, and gradients that are next to nothing.
     for found in ([*(f"bias of {name}" for name in classes), *tail], tail):
         if len(found) == rows:

@@ -7,7 +7,20 @@ from hessian_surgery.report import charts
 from hessian_surgery.report.comparison_page import front_section
 from hessian_surgery.report.explorer import explorer
 from hessian_surgery.report.markdown import SUMMARY, summary_rows
-from hessian_surgery.report.markup import class_scale, folded, name, percent, points, side_by_side, table, text
+from hessian_surgery.report.markup import (
+    class_scale,
+    folded,
+    minus,
+    name,
+    percent,
+    points,
+    scale_floor,
+    side_by_side,
+    table,
+    text,
+    warning_list,
+    with_interval,
+)
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction
 from hessian_surgery.report.run import Run, direction_names
@@ -75,7 +88,7 @@ def _warnings(run: Run) -> Section:
     listed = [text(warning) for warning in run.findings.warnings]
     gap = halves_gap(run)
     listed += [text(gap)] if gap else []
-    body = f'<ul class="warnings">{"".join(f"<li>{w}</li>" for w in listed)}</ul>' if listed else "<p>No warnings.</p>"
+    body = warning_list(listed)
     rows = []
     parts = {"decided on": run.findings.sensitivity, "held out": run.findings.heldout}
     for key, label in SUMMARY.items():
@@ -104,8 +117,7 @@ def halves_gap(run: Run) -> str | None:
 def _classes(run: Run) -> Section:
     before, after = run.findings.heldout.metrics()
     tests = run.findings.tests.per_class
-    lowest = min(low for metrics in (before, after) for low, _ in metrics.interval)
-    floor = max(0.0, int(10 * lowest) / 10)
+    floor = scale_floor([*before.interval, *after.interval])
     rows = []
     for j in sorted(range(len(run.classes)), key=lambda j: before.per_class[j]):
         (low0, high0), (low1, high1) = before.interval[j], after.interval[j]
@@ -116,8 +128,8 @@ def _classes(run: Run) -> Section:
                 name(run.classes[j]),
                 charts.interval_row(floor, (low1, new, high1), (low0, old, high0), sign),
                 f"{before.count[j]:,}",
-                f"{percent(old)} <small>[{percent(low0, 0)}, {percent(high0, 0)}]</small>",
-                f"{percent(new)} <small>[{percent(low1, 0)}, {percent(high1, 0)}]</small>",
+                with_interval(old, (low0, high0)),
+                with_interval(new, (low1, high1)),
                 f'<span class="{sign}">{points(new - old)}</span>',
                 words,
             )
@@ -150,9 +162,7 @@ def significance(test: ClassTest) -> tuple[str, str]:
 
 
 def _summary(run: Run) -> str:
-    rows = [
-        (text(label), *(text(cell).replace("-", "−") for cell in row)) for label, *row in summary_rows(run.findings)
-    ]
+    rows = [(text(label), *(minus(text(cell)) for cell in row)) for label, *row in summary_rows(run.findings)]
     return table(("", "before", "after", "change [95 % interval]"), rows, "All classes together", "numbers")
 
 

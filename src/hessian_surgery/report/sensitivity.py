@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 
 from hessian_surgery.report import charts
-from hessian_surgery.report.markup import folded, name, scrolled, side_by_side, table, text
+from hessian_surgery.report.markup import folded, minus, name, scrolled, side_by_side, table, text
 from hessian_surgery.report.page import Section
 
 # Up to so many classes every figure of S is in a table; beyond, the strongest of each class.
 WHOLE_TABLE = 24
 STRONGEST = ("strongest direction", "second", "third")
-
-
 # What a row of S counts along: a step's length in weight space, or the coefficient of a planned operation's direction.
 LENGTH, COEFFICIENT = "length", "coefficient"
+
+
+def spike_names(count: int) -> list[str]:
+    """What spikes are called, the largest eigenvalue's first."""
+    return [f"spike {i + 1}" for i in range(count)]
 
 
 def sensitivity_section(
@@ -30,7 +33,7 @@ def sensitivity_section(
 
 def _figures(matrix: Sequence[Sequence[float]], rows: Sequence[str], classes: Sequence[str]) -> str:
     def shown(value: float) -> str:
-        return f"{value:+.2f}".replace("-", "−")
+        return minus(f"{value:+.2f}")
 
     if len(classes) <= WHOLE_TABLE:
         body = [(name(title), *(shown(v) for v in row)) for title, row in zip(rows, matrix, strict=True)]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hessian_surgery.report.markup import text
+from hessian_surgery.report.markup import minus, text
 
 # As many colours as style sheets name, then the strokes and marks change.
 COLOURS = 6
@@ -83,8 +83,8 @@ def spread(values: Iterable[float], pad: float = 0.06, least: float = 1e-9) -> t
 
 
 def number(value: float) -> str:
-    """A tick's label, with a minus that is one."""
-    return f"{value:.6g}".replace("-", "−")
+    """A tick's label."""
+    return minus(f"{value:.6g}")
 
 
 def power(exponent: float) -> str:

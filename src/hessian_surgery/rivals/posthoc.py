@@ -18,7 +18,7 @@ from hessian_surgery.objective import Rates, logit_unit, rates, unbeaten
 from hessian_surgery.rivals.edits import Edit, LogitMap, Start, WeightStep
 from hessian_surgery.rivals.last_layer import refit
 from hessian_surgery.rivals.subject import Subject
-from hessian_surgery.surgery.crossfit import Prospect, Surrogate
+from hessian_surgery.surgery.crossfit import Prospect, Surrogate, refuse_single_images
 from hessian_surgery.surgery.fitting import candidates, fit_path
 from hessian_surgery.surgery.goal import make_goal, usual_drop, usual_threshold
 
@@ -137,9 +137,7 @@ def planned(family: str) -> "Posthoc":
         surrogate = _surrogate(directions, subject, start, chosen)
         present = surrogate.rates()
         count = np.bincount(surrogate.labels.cpu().numpy(), minlength=surrogate.classes)
-        if (count == 1).any():
-            name = subject.classes[int(np.argmin(count))]
-            raise InputError(f"class {name!r} has a single image in the sensitivity half; two or more are needed")
+        refuse_single_images(surrogate.labels, subject.classes, "planned")
         strong, drop = present.per_class > usual_threshold(present.per_class), usual_drop(present.per_class, count)
         goal = make_goal(present, subject.classes, protected=strong, max_drop=drop)
 

@@ -8,11 +8,9 @@ from typing import Any
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence import Comparison
-from hessian_surgery.surgery.goal import class_number
+from hessian_surgery.surgery.goal import SLACK, class_number
 
 MINIMUM, DROP = "minimum_accuracy", "maximum_drop"
-# Rounding in comparisons of shares.
-SLACK = 1e-9
 
 
 @dataclass(frozen=True)

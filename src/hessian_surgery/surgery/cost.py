@@ -87,6 +87,7 @@ def estimate_cost(
     count = len(sensitivity_data)
     if config.sensitivity_cap is not None:
         count = int(sensitivity_data.counts.clamp(max=config.sensitivity_cap).sum())
+    matching = 2 * min(spikes, MATCHED_ALONG) * min(count, MATCHED_ON)
     rows = storage.rows + config.phases * spikes + gradients
     return Cost(
         weights=space.dimension,
@@ -95,8 +96,7 @@ def estimate_cost(
         products=config.rounds * steps,
         passes=passes,
         backward=config.rounds if by_gradients else 0,
-        images=passes * count
-        + (config.rounds * (1 + min(spikes, MATCHED_ALONG)) * min(count, MATCHED_ON) if by_gradients else 0),
+        images=passes * count + (config.rounds * matching if by_gradients else 0),
         basis=describe_storage(storage, space) if spikes else "directions: on the model's device, if they fit",
         basis_bytes=basis_bytes(replace(storage, rows=rows), space),
         snapshot_bytes=3 * vector,

@@ -3,21 +3,20 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.curvature.lanczos import Spectrum
-from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions import Directions, Probe, bias_directions, class_gradients, join, spike_directions
-from hessian_surgery.errors import InputError
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.metrics import Array, sigma
 from hessian_surgery.models.head import find_head
 from hessian_surgery.objective import TEMPERATURE, Rates, logit_unit, rates, soft_rates
 from hessian_surgery.surgery.blocking import explain
-from hessian_surgery.surgery.crossfit import ERRORS, Foreseen, Look, Prospect, Surrogate, gain
+from hessian_surgery.surgery.crossfit import ERRORS, Foreseen, Look, Prospect, Surrogate, gain, refuse_single_images
 from hessian_surgery.surgery.front import trace
 from hessian_surgery.surgery.goal import Goal
 from hessian_surgery.surgery.loop import (
@@ -67,7 +66,8 @@ def run_planned(
 
     Arguments and result as for `run_loop`.
     """
-    _refuse_single_images(problem.sensitivity_data)
+    data = problem.sensitivity_data
+    refuse_single_images(data.labels, data.classes, "sensitivity_data")
     state = state or State(0, problem.base, None, problem.base, problem.space.snapshot())
     while state.iteration < problem.config.iterations and not state.idle:
         try:
@@ -101,10 +101,7 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
         if state.iteration == 0:
             explain(goal, found, data.classes)
     with timed(seconds, "front"):
-        known: dict[Target, Prospect] = {} if goal.targets else {goal.aim: prospect}
-        free = replace(problem, config=replace(config, targets={})).goal()
-        first = state.iteration == 0
-        front = trace(surrogate, free, directions.exact, look, config.seed, known) if first else None
+        front = foresee_front(problem, prospect, surrogate, directions.exact, look) if state.iteration == 0 else None
         observer.stage("plan", 1, 1)
     with timed(seconds, "measure"):
         worth = expected > (0 if goal.targets else ERRORS * error)  # who names a target wants it tried
@@ -161,13 +158,6 @@ def _spikes(problem: Problem, iteration: int, observer: Observer) -> Spectrum | 
     return find_spikes(problem, curvature(problem, iteration), iteration, observer)
 
 
-def _refuse_single_images(data: LabelledSet) -> None:
-    """Raise an InputError where a class has one image: what is fitted to it cannot be foreseen on another."""
-    few = [name for name, count in zip(data.classes, data.counts.tolist(), strict=True) if count < 2]
-    if few:
-        raise InputError(f"sensitivity_data: class {few[0]!r} has a single image; two or more of each are needed")
-
-
 def make_surrogate(problem: Problem, logits: Tensor, directions: Directions) -> Surrogate:
     """Logits as a linear function of the directions' coefficients, where the changes are kept."""
     changes = directions.changes
@@ -183,6 +173,14 @@ def looking(problem: Problem, directions: Directions) -> Look:
         return logits_after(problem.classifier, problem.space, directions.step(coefficients), some, size)
 
     return look
+
+
+def foresee_front(problem: Problem, prospect: Prospect, surrogate: Surrogate, exact: int, look: Look) -> dict[str, Any]:
+    """What other objectives and budgets would do, without targets; `prospect` is that of the operation's own goal."""
+    config = problem.config
+    free = replace(problem, config=replace(config, targets={})).goal()
+    known: dict[Target, Prospect] = {} if config.targets else {config.target: prospect}
+    return trace(surrogate, free, exact, look, config.seed, known)
 
 
 def measure(problem: Problem, goal: Goal, directions: Directions, plan: Foreseen, present: Rates) -> Tried:

@@ -8,7 +8,7 @@ from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.directions import Probe, random_directions
 from hessian_surgery.evaluation import compute_logits
 from hessian_surgery.seeding import generator
-from hessian_surgery.tangents import PROBE, logit_difference, logit_tangent, logits_after
+from hessian_surgery.tangents import PROBE, logit_difference, logit_tangents, logits_after
 
 
 def random_direction(space, seed=0):
@@ -37,7 +37,7 @@ def test_a_tangent_is_the_limit_of_differences(net, batch):
     data, space = hs.as_labelled((inputs, labels)), hs.parameter_space(net)
     for seed in range(3):
         direction = random_direction(space, seed)
-        tangent = logit_tangent(hs.Classifier(net), space, direction, data, batch_size=4)
+        tangent = logit_tangents(hs.Classifier(net), space, data, batch_size=4)(direction)
         expected = difference(net, space, direction, inputs)
         assert tangent.dtype == torch.float32
         assert (tangent - expected).norm() < 1e-6 * expected.norm()
@@ -48,7 +48,7 @@ def test_a_tangent_is_what_torch_func_gives(name, batch):
     module, (inputs, labels) = build(name), batch
     space = hs.parameter_space(module, "*weight")
     direction = random_direction(space)
-    found = logit_tangent(hs.Classifier(module), space, direction, hs.as_labelled((inputs, labels)))
+    found = logit_tangents(hs.Classifier(module), space, hs.as_labelled((inputs, labels)))(direction)
     module.eval()
     weights = dict(zip(space.names, (p.detach() for p in space.parameters), strict=True))
     tangents = dict(zip(space.names, space.split(direction), strict=True))
@@ -63,7 +63,7 @@ def test_nothing_is_left_of_a_tangent(net, batch):
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     space = hs.parameter_space(net)
     space.parameters[0].grad = gradient = torch.ones_like(space.parameters[0])
-    logit_tangent(hs.Classifier(net), space, random_direction(space), hs.as_labelled(batch))
+    logit_tangents(hs.Classifier(net), space, hs.as_labelled(batch))(random_direction(space))
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
     assert all(module.training for module in net.modules())
     assert space.parameters[0].grad is gradient
@@ -89,7 +89,7 @@ def test_a_tied_weight_moves_wherever_it_is_used(batch):
     space = hs.parameter_space(module)
     assert space.names == ("first.weight", "out.weight", "out.bias")
     direction = random_direction(space)
-    found = logit_tangent(hs.Classifier(module), space, direction, hs.as_labelled(batch))
+    found = logit_tangents(hs.Classifier(module), space, hs.as_labelled(batch))(direction)
     expected = difference(module, space, direction, batch[0])
     assert (found - expected).norm() < 1e-6 * expected.norm()
     assert module.second.weight is module.first.weight
@@ -125,7 +125,7 @@ def test_inputs_may_be_a_dict():
     inputs = {"left": torch.randn(9, 5).double(), "right": torch.randn(9, 7).double()}
     data, space = hs.as_labelled(Named(inputs, torch.arange(9) % 3)), hs.parameter_space(module)
     direction = random_direction(space)
-    found = logit_tangent(hs.Classifier(module), space, direction, data, batch_size=4)
+    found = logit_tangents(hs.Classifier(module), space, data, batch_size=4)(direction)
     weights = dict(zip(space.names, (p.detach() for p in space.parameters), strict=True))
     tangents = dict(zip(space.names, space.split(direction), strict=True))
     call = lambda w: torch.func.functional_call(module, w, (), inputs)  # noqa: E731
@@ -137,7 +137,7 @@ def test_weights_that_the_logits_do_not_depend_on_have_a_tangent_of_0(batch):
     module.append(nn.Identity())
     module[-1].unused = nn.Parameter(torch.ones(3))
     space = hs.parameter_space(module, "*unused")
-    found = logit_tangent(hs.Classifier(module), space, torch.ones(3), hs.as_labelled(batch))
+    found = logit_tangents(hs.Classifier(module), space, hs.as_labelled(batch))(torch.ones(3))
     assert found.shape == (10, 3)
     assert not found.any()
 
@@ -182,10 +182,10 @@ def test_where_a_layer_has_no_forward_mode_differences_give_nearly_the_same():
         assert all(torch.equal(p, saved) for p, saved in zip(space.parameters, before, strict=True))
         if not forward_mode:
             with pytest.raises((RuntimeError, NotImplementedError)):
-                logit_tangent(classifier, space, random_direction(space), data)
+                logit_tangents(classifier, space, data)(random_direction(space))
             continue
         for i in range(4):
-            exact = logit_tangent(classifier, space, found.vector(i), data) * found.scales[i]
+            exact = logit_tangents(classifier, space, data)(found.vector(i)) * found.scales[i]
             assert 0 < (exact - found.changes[i]).norm() < 3e-2 * exact.norm()
     assert families[0].scales == pytest.approx(families[1].scales, rel=1e-5)
 

@@ -33,9 +33,14 @@ def tensors(inputs: Inputs) -> list[Tensor]:
     return found
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """The same tensor on `device`; where that is a GPU, without waiting for what it is busy with."""
+    return tensor.to(device, non_blocking=device.type == "cuda")
+
+
 def move(inputs: Inputs, device: torch.device) -> Inputs:
     """The same inputs on `device`."""
-    return map_tensors(lambda tensor: tensor.to(device), inputs)
+    return map_tensors(lambda tensor: sent(tensor, device), inputs)
 
 
 def channels_last(inputs: Inputs) -> Inputs:
@@ -48,7 +53,7 @@ def channels_last(inputs: Inputs) -> Inputs:
 
 def take(inputs: Inputs, positions: Tensor) -> Inputs:
     """The samples at `positions` (n,), in that order."""
-    return map_tensors(lambda tensor: tensor[positions.to(tensor.device)], inputs)
+    return map_tensors(lambda tensor: tensor[sent(positions, tensor.device)], inputs)
 
 
 def join(parts: Sequence[Inputs]) -> Inputs:

@@ -1,6 +1,6 @@
 """Classifier: a module and how a batch of inputs becomes logits; evaluation leaves no trace on the module."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -94,11 +94,13 @@ class Classifier:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Evaluation mode; mode, .grad, requires_grad, buffers and random state come back bit for bit."""
-        modes = [(module, module.training) for module in self.module.modules()]
+        modules = list(self.module.modules())
+        modes = [module.training for module in modules]
         parameters = [(p, p.grad, p.requires_grad) for p in self.module.parameters()]
         # Not named_buffers(): a buffer that is None, to be filled later, must be None again.
-        buffers = [(module, dict(module._buffers)) for module in self.module.modules()]
-        contents = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+        buffers = [(module, dict(module._buffers)) for module in modules if module._buffers]
+        contents = _by_kind(self.module.buffers())
+        saved = [_flat(same) for same in contents]
         random_state = torch.get_rng_state()
         cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         self.module.eval()
@@ -106,32 +108,43 @@ class Classifier:
             with deterministic_kernels():
                 yield
         finally:
-            for module, training in modes:
-                module.training = training
+            for module, training in zip(modules, modes, strict=True):
+                if module.training != training:
+                    module.training = training
             for parameter, grad, requires_grad in parameters:
-                parameter.grad = grad
+                if parameter.grad is not grad:
+                    parameter.grad = grad
                 parameter.requires_grad_(requires_grad)
             for module, registered in buffers:
                 module._buffers.update(registered)
-            _undo(contents)
+            for same, values in zip(contents, saved, strict=True):
+                _undo(same, values)
             torch.set_rng_state(random_state)
             if cuda_states:
                 torch.cuda.set_rng_state_all(cuda_states)
 
 
+def _by_kind(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """The tensors in groups of one device and dtype, each of which is copied or compared at once."""
+    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+    return list(kinds.values())
+
+
+def _flat(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
 @torch.no_grad()
-def _undo(contents: list[tuple[Tensor, Tensor]]) -> None:
+def _undo(buffers: list[Tensor], saved: Tensor) -> None:
     """Bring buffers back to their saved values."""
-    # Writing back what has not changed would still tell autograd that it has, and spoil a Hessian's kept graph. All of
-    # one kind are compared at once: each comparison waits for the GPU.
-    kinds: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = {}
-    for buffer, saved in contents:
-        kinds.setdefault((buffer.device, buffer.dtype), []).append((buffer, saved))
-    for pairs in kinds.values():
-        now, before = (torch.cat([tensor.reshape(-1) for tensor in side]) for side in zip(*pairs, strict=True))
-        for buffer, saved in () if torch.equal(now, before) else pairs:
-            if not torch.equal(buffer, saved):
-                buffer.copy_(saved)
+    # Writing back what has not changed would still tell autograd that it has, and spoil a Hessian's kept graph.
+    if torch.equal(_flat(buffers), saved):
+        return
+    for buffer, values in zip(buffers, saved.split([buffer.numel() for buffer in buffers]), strict=True):
+        if not torch.equal(buffer.reshape(-1), values):
+            buffer.copy_(values.view_as(buffer))
 
 
 def as_classifier(model: nn.Module | Classifier) -> Classifier:

@@ -25,7 +25,7 @@ from hessian_surgery.models.head import Head
 from hessian_surgery.objective import TEMPERATURE, logit_unit
 from hessian_surgery.parameters import ParameterSpace
 from hessian_surgery.seeding import generator
-from hessian_surgery.tangents import logit_difference, logit_tangent, logits_after
+from hessian_surgery.tangents import logit_difference, logit_tangents, logits_after
 
 # Training images that class gradients are taken over, at most, and the fewest of a class.
 TRAINING_IMAGES, FEWEST = 5000, 50
@@ -210,11 +210,12 @@ def _probed(name: str, probe: Probe, vector: Vector, count: int) -> Directions:
     device, unit, shape = probe.space.device, logit_unit(probe.logits), (count, *probe.logits.shape)
     scales, amplitude, forward = np.empty(count), 1e-2, device.type == "cuda"
     changes = _rows(count, math.prod(shape[1:]), torch.float32, device)
+    tangent = logit_tangents(probe.classifier, probe.space, probe.data, probe.batch_size)
     for i in range(count):
         direction = vector(i)
         if forward:
             try:
-                slope = logit_tangent(probe.classifier, probe.space, direction, probe.data, probe.batch_size)
+                slope = tangent(direction)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:  # NotImplementedError is one

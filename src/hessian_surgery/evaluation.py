@@ -1,11 +1,13 @@
 """Forward passes over a labelled set. Everything measured derives from the answer to each image."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from hessian_surgery import batches
+from hessian_surgery.batches import Inputs
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
@@ -28,14 +30,22 @@ class Answers:
     nll: Tensor
 
 
-def compute_logits(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Tensor:
+def compute_logits(
+    classifier: Classifier,
+    data: LabelledSet,
+    batch_size: int = BATCH_SIZE,
+    forward: Callable[[Inputs], Tensor] | None = None,
+) -> Tensor:
     """Logits (N, C) on the CPU in float32, in the set's order, in evaluation mode.
 
     Without gradients, but not in inference mode: what a module caches there could not be differentiated later.
+    `forward` stands for `classifier.logits`, and may return more rows than it is given, which are cut off.
     """
+    forward = forward or classifier.logits
     with classifier.evaluating(), torch.no_grad():
-        shown = (batches.channels_last(inputs) for inputs, _ in data.batches(batch_size, classifier.device))
-        return torch.cat([classifier.logits(inputs).float() for inputs in shown]).cpu()
+        shown = data.batches(batch_size, classifier.device)
+        rows = [forward(batches.channels_last(inputs))[: len(labels)].float() for inputs, labels in shown]
+        return torch.cat(rows).cpu()
 
 
 def predict(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from hessian_surgery import batches
 from hessian_surgery.batches import Inputs
 from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.capture import recorded
+from hessian_surgery.curvature.capture import batchwise
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.parameters import ParameterSpace
@@ -48,11 +48,12 @@ def soft_accuracy_gradients(
         sure = torch.softmax(logits / temperature, dim=1).gather(1, labels[:, None]).squeeze(1)
         if not sure.requires_grad:
             raise InputError("parameters: the logits do not depend on these weights; let others move")
-        return space.flatten(torch.autograd.grad(weights.to(sure) @ sure, space.parameters, materialize_grads=True))
+        counted = weights[: len(sure)].to(sure)
+        return space.flatten(torch.autograd.grad(counted @ sure, space.parameters, materialize_grads=True))
 
     batch_size = min(batch_size, int(data.counts.max()))
     many = int((data.counts / batch_size).ceil().sum()) >= WORTH_RECORDING
-    slope = _replayed(plain, batch_size) if many else plain
+    slope = batchwise(plain, batch_size) if many else plain
     with classifier.evaluating(), space.freezing_others(classifier.module):
         for label in range(len(data.classes)):
             members = (data.labels == label).nonzero().squeeze(1)
@@ -67,31 +68,10 @@ def _gradient(
     """The mean of the images' slopes (p,)."""
     total: Tensor | None = None
     for inputs, labels in members.batches(batch_size, device):
-        found = slope(inputs, labels, torch.ones(len(labels), device=device))
+        # A batch that is filled up counts what it was filled with at nothing.
+        found = slope(inputs, labels, (torch.arange(batch_size, device=device) < len(labels)).float())
         if squares is not None:
             squares.addcmul_(found, found, value=1 / len(labels) ** 2)
         total = found if total is None else total.add_(found)
     assert total is not None  # a class that is asked for has images
     return total.div_(len(members))
-
-
-def _replayed(slope: Slope, size: int) -> Slope:
-    """The same function, recorded at its first batch of `size` images; a shorter one is filled up at weight 0.
-
-    Inputs that are not one tensor, or not on a GPU, are passed on as they are.
-    """
-    kept: list[Slope] = []
-
-    def replay(inputs: Inputs, labels: Tensor, weights: Tensor) -> Tensor:
-        if not (isinstance(inputs, Tensor) and inputs.is_cuda):
-            return slope(inputs, labels, weights)
-        missing = size - len(labels)
-        if missing:
-            inputs = torch.cat([inputs, inputs[:1].expand(missing, *inputs.shape[1:])])
-            labels = torch.cat([labels, labels[:1].expand(missing)])
-            weights = torch.cat([weights, weights.new_zeros(missing)])
-        if not kept:
-            kept.append(recorded(slope, inputs, labels, weights))
-        return kept[0](inputs, labels, weights)
-
-    return replay

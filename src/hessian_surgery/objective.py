@@ -1,6 +1,7 @@
 """What "better" means on logits: the spread σ of soft class accuracies against accuracy, and the exact choice."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ class Rates:
     accuracy: float
     per_class: Array
 
-    @property
+    @cached_property
     def sigma(self) -> float:
         """σ, the population standard deviation of the class accuracies."""
         return sigma(self.per_class)

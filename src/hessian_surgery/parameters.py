@@ -65,8 +65,7 @@ class ParameterSpace:
     @torch.no_grad()
     def perturb(self, direction: Tensor, scale: float = 1.0) -> None:
         """θ ← θ + scale · direction, in place; `direction` is (p,)."""
-        for parameter, piece in zip(self.parameters, self.split(direction), strict=True):
-            parameter.add_(piece, alpha=scale)
+        torch._foreach_add_(self.parameters, self.split(direction), alpha=scale)
 
     def snapshot(self) -> Snapshot:
         """A copy of the weights, for `restore`."""
@@ -75,8 +74,7 @@ class ParameterSpace:
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
         """Bring back a snapshot bit for bit."""
-        for parameter, saved in zip(self.parameters, snapshot, strict=True):
-            parameter.copy_(saved)
+        torch._foreach_copy_(self.parameters, snapshot)
 
     @contextmanager
     def freezing_others(self, module: nn.Module) -> Iterator[None]:

@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 from hessian_surgery import batches
 from hessian_surgery.batches import Inputs
 from hessian_surgery.classifier import Classifier
+from hessian_surgery.curvature.capture import batchwise
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.evaluation import BATCH_SIZE, compute_logits
 from hessian_surgery.parameters import ParameterSpace
@@ -18,8 +19,12 @@ from hessian_surgery.parameters import ParameterSpace
 # How far a difference moves the logits, root mean square, in units of `objective.logit_unit`: some 3 % from the
 # derivative on ResNet-50, and far above float32's rounding.
 PROBE = 0.01
+# Images of a pass that is recorded, at most: its kernels cost nothing to launch, so that small batches are as fast, and
+# the last of them has less to be filled up with.
+RECORDED = 256
 
-Change = Callable[[Tensor], Tensor]
+Along = Callable[[Tensor], Tensor]
+Measured = Callable[[Tensor, Tensor | None], Tensor]
 
 
 class _Logits(nn.Module):
@@ -34,33 +39,42 @@ class _Logits(nn.Module):
         return self._classifier[0].logits(inputs)
 
 
-def logit_tangent(
-    classifier: Classifier, space: ParameterSpace, direction: Tensor, data: LabelledSet, batch_size: int = BATCH_SIZE
-) -> Tensor:
-    """d z / d a of logits z(θ + a · direction) at a = 0, for every image (N, C), on the weights' device.
+def logit_tangents(
+    classifier: Classifier, space: ParameterSpace, data: LabelledSet, batch_size: int = BATCH_SIZE
+) -> Along:
+    """Direction q (p,) → d z(θ + a q) / d a at a = 0 of every image's logits z (N, C), on the weights' device.
 
-    One forward-mode pass, at the price of two to three plain ones, whatever the direction's length.
+    One forward-mode pass a direction, at the price of two to three plain ones, whatever its length.
 
     Raises:
-        RuntimeError, NotImplementedError: a layer has no forward mode.
+        RuntimeError, NotImplementedError: a layer has no forward mode; raised by the function that is returned.
     """
-    module, rows = _Logits(classifier), []
-    pieces = space.split(direction)
-    with classifier.evaluating(), torch.no_grad(), forward_ad.dual_level(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, inside torch's own forward mode
-        weights = {
-            f"module.{name}": forward_ad.make_dual(parameter.detach(), piece.contiguous())
-            for name, parameter, piece in zip(space.names, space.parameters, pieces, strict=True)
-        }
-        for inputs, labels in data.batches(batch_size, classifier.device):
-            shown = batches.channels_last(inputs)
-            logits = torch.func.functional_call(module, weights, (shown,))
-            tangent = forward_ad.unpack_dual(logits).tangent
-            rows.append(torch.zeros(len(labels), logits.shape[1]) if tangent is None else tangent.float())
-    return torch.cat([row.to(space.device) for row in rows])
+    batch_size = _recorded_size(classifier, batch_size, len(data))
+    module, held = _Logits(classifier), torch.empty(space.dimension, dtype=space.dtype, device=space.device)
+
+    def tangent(inputs: Inputs) -> Tensor:
+        with forward_ad.dual_level():
+            weights = {
+                f"module.{name}": forward_ad.make_dual(parameter.detach(), piece.contiguous())
+                for name, parameter, piece in zip(space.names, space.parameters, space.split(held), strict=True)
+            }
+            logits = torch.func.functional_call(module, weights, (batches.channels_last(inputs),))
+            slope = forward_ad.unpack_dual(logits).tangent
+            return torch.zeros(logits.shape, device=logits.device) if slope is None else slope.float()
+
+    replayed = batchwise(tangent, batch_size)
+
+    def along(direction: Tensor) -> Tensor:
+        held.copy_(direction)
+        with classifier.evaluating(), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, inside torch's own forward mode
+            shown = data.batches(batch_size, classifier.device)
+            return torch.cat([replayed(inputs)[: len(labels)].to(space.device) for inputs, labels in shown])
+
+    return along
 
 
-def logit_difference(change: Change, direction: Tensor, amplitude: float, unit: float) -> tuple[Tensor, float]:
+def logit_difference(change: Along, direction: Tensor, amplitude: float, unit: float) -> tuple[Tensor, float]:
     """(z(θ + a q) − z(θ)) / a for every image (N, C), with an a that moves logits by about `PROBE`; and that a.
 
     Args:
@@ -87,11 +101,37 @@ def logits_after(
     step: Tensor,
     data: LabelledSet,
     batch_size: int = BATCH_SIZE,
+    forward: Callable[[Inputs], Tensor] | None = None,
 ) -> Tensor:
-    """Logits (N, C) of all images with the weights moved by a step (p,); they come back bit for bit."""
+    """Logits (N, C) of all images with the weights moved by a step (p,); they come back bit for bit.
+
+    `forward` as for `compute_logits`.
+    """
     before = space.snapshot()
     try:
         space.perturb(step)
-        return compute_logits(classifier, data, batch_size).to(space.device)
+        return compute_logits(classifier, data, batch_size, forward).to(space.device)
     finally:
         space.restore(before)
+
+
+def measuring(
+    classifier: Classifier, space: ParameterSpace, data: LabelledSet, batch_size: int = BATCH_SIZE
+) -> Measured:
+    """Step (p,), positions (n,) → the logits (n, C) of those images, or of all where positions is None, after the step.
+
+    For many steps: on a GPU the pass is recorded, so that the weights must stay where they are in memory.
+    """
+    size = _recorded_size(classifier, batch_size, len(data))
+    forward = batchwise(classifier.logits, size)
+
+    def measured(step: Tensor, positions: Tensor | None) -> Tensor:
+        some = data if positions is None else data.subset(positions.cpu())
+        return logits_after(classifier, space, step, some, size, forward)
+
+    return measured
+
+
+def _recorded_size(classifier: Classifier, batch_size: int, count: int) -> int:
+    """Images of a batch where passes are recorded, which is on a GPU."""
+    return min(batch_size, RECORDED, count) if classifier.device.type == "cuda" else batch_size

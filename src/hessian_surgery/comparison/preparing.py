@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.comparison.entries import FAMILIES, wanted_count
@@ -25,7 +24,7 @@ from hessian_surgery.rivals.subject import Subject
 from hessian_surgery.surgery.config import SurgeryConfig
 from hessian_surgery.surgery.loop import Observer, Problem, curvature, find_spikes
 from hessian_surgery.surgery.prepare import plan_memory, prepare
-from hessian_surgery.tangents import logits_after
+from hessian_surgery.tangents import measuring
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,6 @@ def examine(patient: Patient, methods: Iterable[str], observer: Observer) -> Sub
     head = find_head(classifier, first)
     size, device = patient.config.batch_size, problem.space.device
 
-    def measured(step: Tensor, positions: Tensor | None) -> Tensor:
-        some = images if positions is None else images.subset(positions.cpu())
-        return logits_after(classifier, problem.space, step, some, size)
-
     features = None
     if head is None:
         logits = compute_logits(classifier, images, size)
@@ -73,7 +68,7 @@ def examine(patient: Patient, methods: Iterable[str], observer: Observer) -> Sub
         training_counts=torch.bincount(patient.training.labels, minlength=len(images.classes)),
         head=head,
         features=None if features is None else features.to(device),
-        measured=measured,
+        measured=measuring(classifier, problem.space, images, size),
         counts={
             "spikes": patient.config.spike_count(len(images.classes)),
             "class-gradients": len(images.classes),

@@ -18,8 +18,9 @@ from hessian_surgery.errors import InputError
 Place: TypeAlias = Literal["device", "host", "disk"]
 Precision: TypeAlias = Literal["full", "bfloat16"]
 
-# Bytes of a piece that is widened or moved at a time: what a CPU's cache holds, and what keeps a bus busy.
-CACHE_BYTES, TRANSFER_BYTES = 4 << 20, 32 << 20
+# Bytes of a piece that is widened or moved at a time: what a CPU's cache holds, what keeps a bus busy, and what a GPU
+# multiplies at full speed.
+CACHE_BYTES, TRANSFER_BYTES, DEVICE_BYTES = 4 << 20, 32 << 20, 256 << 20
 # Columns that are summed in the arithmetic's own precision at most.
 SUMMED = 1 << 16
 # Pieces that are read ahead where the rows are not on the device: one thread cannot keep up with a GPU.
@@ -197,7 +198,8 @@ def _pieces(
     elsewhere as they lie there, which reads fastest, unless `tall` asks for columns.
     """
     count, dimension = rows.shape
-    here, room = rows.device == device, CACHE_BYTES if device.type == "cpu" else TRANSFER_BYTES
+    here = rows.device == device
+    room = CACHE_BYTES if device.type == "cpu" else DEVICE_BYTES if here else TRANSFER_BYTES
     if whole and here and rows.dtype == dtype:
         yield slice(0, count), slice(0, dimension), rows
         return

@@ -68,3 +68,22 @@ def recorded(function: Callable[..., Tensor], *examples: Tensor) -> Callable[...
     # The recording reads what the function holds, such as the activations of a kept graph.
     replay.function = function  # type: ignore[attr-defined]
     return replay
+
+
+def batchwise(function: Callable[..., Tensor], size: int) -> Callable[..., Tensor]:
+    """The same function of tensors with at most `size` samples along their first axis, recorded at its first call.
+
+    Fewer samples are filled up with copies of the first, so that what it returns for each sample must be cut to as many
+    as were given. What is not a tensor on a GPU is passed on as it is.
+    """
+    kept: list[Callable[..., Tensor]] = []
+
+    def replay(*batch: Any) -> Tensor:
+        if not all(isinstance(part, Tensor) and part.is_cuda for part in batch):
+            return function(*batch)
+        filled = [torch.cat([part, part[:1].expand(size - len(part), *part.shape[1:])]) for part in batch]
+        if not kept:
+            kept.append(recorded(function, *filled))
+        return kept[0](*filled)
+
+    return replay

@@ -75,7 +75,7 @@ class LabelledSet:
     def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
         """Inputs and labels in order, at most `size` samples at a time, on `device`."""
         for chunk in self._chunks(size):
-            yield batches.move(self.fetch(chunk), device), self.labels[chunk].to(device)
+            yield batches.move(self.fetch(chunk), device), batches.sent(self.labels[chunk], device)
 
     def _chunks(self, size: int) -> Sequence[Tensor]:
         return torch.arange(len(self)).split(size)

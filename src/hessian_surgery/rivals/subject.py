@@ -1,7 +1,7 @@
 """Subject: a model under comparison with all that is computed once, over every image, and then split by index."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +12,8 @@ from torch import Tensor
 from hessian_surgery.directions import Directions
 from hessian_surgery.errors import InputError
 from hessian_surgery.models.head import Head
+from hessian_surgery.tangents import Measured
 from hessian_surgery.tensorfile import read_tensors, save_tensors
-
-Measured = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def _no_weights(_: Tensor, __: Tensor | None) -> Tensor:

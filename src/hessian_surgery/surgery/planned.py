@@ -30,7 +30,7 @@ from hessian_surgery.surgery.loop import (
     timed,
 )
 from hessian_surgery.surgery.planning import Target
-from hessian_surgery.tangents import logits_after
+from hessian_surgery.tangents import logits_after, measuring
 
 # Each round gains about a third of the one before (docs/results/surgery.md); another must be worth its noise as well.
 REST = 3.0
@@ -168,11 +168,8 @@ def make_surrogate(problem: Problem, logits: Tensor, directions: Directions) -> 
 def looking(problem: Problem, directions: Directions) -> Look:
     """How steps along directions are looked at."""
 
-    def look(coefficients: Array, positions: Tensor) -> Tensor:
-        some, size = problem.sensitivity_data.subset(positions.cpu()), problem.config.batch_size
-        return logits_after(problem.classifier, problem.space, directions.step(coefficients), some, size)
-
-    return look
+    measured = measuring(problem.classifier, problem.space, problem.sensitivity_data, problem.config.batch_size)
+    return lambda coefficients, positions: measured(directions.step(coefficients), positions)
 
 
 def foresee_front(problem: Problem, prospect: Prospect, surrogate: Surrogate, exact: int, look: Look) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from hessian_surgery.evaluation import BATCH_SIZE
 from hessian_surgery.gradients import soft_accuracy_gradients
 from hessian_surgery.metrics import Array
 from hessian_surgery.objective import margins
-from hessian_surgery.tangents import logits_after
+from hessian_surgery.tangents import measuring
 
 # Of the soft accuracy, in units of the margins' change under a probe, root mean square.
 MATCH = 0.8
@@ -87,10 +87,10 @@ def matched_temperature(
     tried = np.unique(np.linspace(0, len(spectrum) - 1, MATCHED_ALONG).round().astype(int)).tolist()
     positions = torch.linspace(0, len(data) - 1, min(len(data), MATCHED_ON), dtype=torch.float64).round().long()
     some = data.subset(positions)
-    changes = []
+    measured, changes = measuring(classifier, spectrum.space, some, batch_size), []
     for i in tried:
         step = epsilon * spectrum.vector(i)
-        up, down = (logits_after(classifier, spectrum.space, s, some, batch_size).cpu() for s in (step, -step))
+        up, down = (measured(s, None).cpu() for s in (step, -step))
         changes.append((margins(up, some.labels) - margins(down, some.labels)) / 2)
     change = float(torch.cat(changes).square().mean().sqrt())
     if not np.isfinite(change):

@@ -138,6 +138,13 @@ def timed_gradients(
     return matrix, now() - started
 
 
+def warm_up(classifier: hs.Classifier, spectrum: hs.Spectrum, data: hs.LabelledSet, epsilon: float) -> None:
+    """Each way once on a GPU, which chooses and loads its kernels at the first pass of a process."""
+    if classifier.device.type == "cuda":
+        timed_gradients(classifier, spectrum, data, epsilon)
+        probe(classifier, spectrum, data, epsilon, [0])
+
+
 def costs(differences: Array, gradients: Array) -> dict[str, list[float]]:
     """Seconds of both by the clock and of the processor, and how many times over differences cost what gradients do."""
     ratio = differences / gradients
@@ -162,6 +169,7 @@ def examine(given: argparse.Namespace) -> dict[str, Any]:
     spectrum = hs.lanczos(hs.Hessian(opened.model, batch), given.spikes)
     print(f"{len(spectrum)} spikes in {spectrum.steps} products", flush=True)
     epsilon = curvature_amplitude(float(spectrum.eigenvalues[0]))
+    warm_up(classifier, spectrum, data, epsilon)
     soft, taken = timed_gradients(classifier, spectrum, data, epsilon)
     probed = probe(classifier, spectrum, data, epsilon, range(len(spectrum)))
     found: dict[str, Any] = {"images": len(data), "classes": len(data.classes), "epsilon": epsilon}
@@ -173,6 +181,7 @@ def examine_random(given: argparse.Namespace) -> dict[str, Any]:
     """Both ways along random directions: cost alone. Differences are timed along two of them: each costs the same."""
     opened, data = open_network(given)
     spectrum = random_spectrum(hs.parameter_space(opened.model), given.spikes)
+    warm_up(opened.classifier, spectrum, data, EPSILON)
     each = [probe(opened.classifier, spectrum, data, EPSILON, [0]).taken]
     _, taken = timed_gradients(opened.classifier, spectrum, data, EPSILON)
     each.append(probe(opened.classifier, spectrum, data, EPSILON, [1]).taken)

@@ -1,14 +1,20 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 import hessian_surgery as hs
 from conftest import build
+from hessian_surgery.classifier import deterministic_kernels
+from hessian_surgery.curvature import capture
 from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.directions import Probe, random_directions
 from hessian_surgery.evaluation import compute_logits
+from hessian_surgery.gradients import soft_accuracy_gradients
+from hessian_surgery.models.resnet import resnet18
 from hessian_surgery.seeding import generator
-from hessian_surgery.tangents import PROBE, logit_difference, logit_tangents, logits_after
+from hessian_surgery.tangents import PROBE, logit_difference, logit_tangents, logits_after, measuring
 
 
 def random_direction(space, seed=0):
@@ -206,3 +212,42 @@ def test_logits_after_a_step_are_those_of_the_moved_weights(net, batch):
     assert all(torch.equal(p, saved) for p, saved in zip(space.parameters, before, strict=True))
     space.perturb(step)
     assert torch.allclose(found.double(), plain_logits(net, inputs), atol=1e-6)
+
+
+def test_measured_steps_are_those_of_the_moved_weights(net, batch):
+    """Of some images in any order, and of all of them."""
+    data, space = hs.as_labelled(batch), hs.parameter_space(net)
+    measured, step = measuring(hs.Classifier(net), space, data, batch_size=3), 0.1 * random_direction(space)
+    every = logits_after(hs.Classifier(net), space, step, data)
+    assert torch.allclose(measured(step, None), every)
+    some = torch.tensor([7, 0, 3, 9, 1])
+    assert torch.allclose(measured(step, some), every[some])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: passes are not recorded here")
+def test_what_is_recorded_is_what_a_plain_pass_gives():
+    """Tangents, steps and gradients, over batches that do not divide the images, before and after the weights move."""
+    torch.manual_seed(0)
+    net = resnet18(10).cuda()
+    classifier, space = hs.Classifier(net), hs.parameter_space(net)
+    data = hs.as_labelled((torch.randn(390, 3, 32, 32), torch.arange(390) % 10))
+    resident, direction = data.resident("cuda"), 1e-3 * random_direction(space)
+    tangent, measured = logit_tangents(classifier, space, resident), measuring(classifier, space, resident)
+    with deterministic_kernels(exact=True):
+        for _ in range(2):
+            plain = copy.deepcopy(net).cpu().double()
+            own = hs.parameter_space(plain)
+            double = hs.as_labelled((data.inputs().double(), data.labels))
+            step = direction.cpu().double()
+            slope = logit_tangents(hs.Classifier(plain), own, double)(step)
+            assert (tangent(direction).cpu() - slope).norm() < 1e-4 * slope.norm()
+            moved = logits_after(hs.Classifier(plain), own, step, double)
+            some = torch.arange(0, 390, 3)
+            assert (measured(direction, None).cpu() - moved).norm() < 1e-4 * moved.norm()
+            assert (measured(direction, some).cpu() - moved[some]).norm() < 1e-4 * moved.norm()
+            found = dict(soft_accuracy_gradients(classifier, space, resident, 1.0, 16))
+            expected = dict(soft_accuracy_gradients(hs.Classifier(plain), own, double, 1.0, 390))
+            for label, gradient in expected.items():
+                assert (found[label].cpu() - gradient).norm() < 1e-3 * gradient.norm()
+            space.perturb(5 * direction)
+    assert not capture._refused

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -39,13 +40,17 @@ def compute_logits(
     """Logits (N, C) on the CPU in float32, in the set's order, in evaluation mode.
 
     Without gradients, but not in inference mode: what a module caches there could not be differentiated later.
-    `forward` stands for `classifier.logits`, and may return more rows than it is given, which are cut off.
+    `forward` stands for `batch_logits`, and may return more rows than it is given, which are cut off.
     """
-    forward = forward or classifier.logits
+    forward = forward or partial(batch_logits, classifier)
     with classifier.evaluating(), torch.no_grad():
         shown = data.batches(batch_size, classifier.device)
-        rows = [forward(batches.channels_last(inputs))[: len(labels)].float() for inputs, labels in shown]
-        return torch.cat(rows).cpu()
+        return torch.cat([forward(inputs)[: len(labels)] for inputs, labels in shown]).cpu()
+
+
+def batch_logits(classifier: Classifier, inputs: Inputs) -> Tensor:
+    """Logits (n, C) of a batch in float32."""
+    return classifier.logits(batches.channels_last(inputs)).float()
 
 
 def predict(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Tensor:

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +14,15 @@ from hessian_surgery.batches import Inputs
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.curvature.capture import batchwise
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.evaluation import BATCH_SIZE, compute_logits
+from hessian_surgery.evaluation import BATCH_SIZE, batch_logits, compute_logits
 from hessian_surgery.parameters import ParameterSpace
 
 # How far a difference moves the logits, root mean square, in units of `objective.logit_unit`: some 3 % from the
 # derivative on ResNet-50, and far above float32's rounding.
 PROBE = 0.01
-# Images of a pass that is recorded, at most: its kernels cost nothing to launch, so that small batches are as fast, and
-# the last of them has less to be filled up with.
-RECORDED = 256
+# Images of a batch, at most, where steps are looked at on a GPU: the pass is recorded, so that small batches cost nothing
+# to launch, and the last one has less to be filled up with.
+LOOKED_AT = 256
 
 Along = Callable[[Tensor], Tensor]
 Measured = Callable[[Tensor, Tensor | None], Tensor]
@@ -49,7 +50,7 @@ def logit_tangents(
     Raises:
         RuntimeError, NotImplementedError: a layer has no forward mode; raised by the function that is returned.
     """
-    batch_size = _recorded_size(classifier, batch_size, len(data))
+    batch_size = min(batch_size, len(data))
     module, held = _Logits(classifier), torch.empty(space.dimension, dtype=space.dtype, device=space.device)
 
     def tangent(inputs: Inputs) -> Tensor:
@@ -122,16 +123,11 @@ def measuring(
 
     For many steps: on a GPU the pass is recorded, so that the weights must stay where they are in memory.
     """
-    size = _recorded_size(classifier, batch_size, len(data))
-    forward = batchwise(classifier.logits, size)
+    size = min(batch_size, LOOKED_AT, len(data)) if classifier.device.type == "cuda" else batch_size
+    forward = batchwise(partial(batch_logits, classifier), size)
 
     def measured(step: Tensor, positions: Tensor | None) -> Tensor:
         some = data if positions is None else data.subset(positions.cpu())
         return logits_after(classifier, space, step, some, size, forward)
 
     return measured
-
-
-def _recorded_size(classifier: Classifier, batch_size: int, count: int) -> int:
-    """Images of a batch where passes are recorded, which is on a GPU."""
-    return min(batch_size, RECORDED, count) if classifier.device.type == "cuda" else batch_size

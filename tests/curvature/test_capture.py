@@ -22,6 +22,7 @@ def test_a_recorded_product_is_the_plain_one():
     net = resnet18(10).cuda()
     assert capture.recorded(lambda v: v * v.sum().item(), torch.ones(3, device="cuda"))(torch.ones(3).cuda()).sum() == 9
     capture._refused.clear()
+    capture._pool.cache_clear()  # a failed recording leaves its own unusable
     batches = [(torch.randn(16, 3, 32, 32), torch.arange(16) % 10) for _ in range(2)]
     kept = [hs.Hessian(net, batch) for batch in batches]
     assert not capture._refused

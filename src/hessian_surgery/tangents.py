@@ -20,8 +20,8 @@ from hessian_surgery.parameters import ParameterSpace
 # How far a difference moves the logits, root mean square, in units of `objective.logit_unit`: some 3 % from the
 # derivative on ResNet-50, and far above float32's rounding.
 PROBE = 0.01
-# Images of a batch, at most, where steps are looked at on a GPU: the pass is recorded, so that small batches cost nothing
-# to launch, and the last one has less to be filled up with.
+# Images of a batch, at most, where steps are looked at on a GPU: the pass is recorded, so that small batches launch as
+# cheaply, and the last one has less to be filled up with.
 LOOKED_AT = 256
 
 Along = Callable[[Tensor], Tensor]

@@ -238,6 +238,30 @@ def test_no_round_is_begun_that_would_hardly_be_worth_it(monkeypatch):
     assert [r.per_class for r in records[3.0]] == [r.per_class for r in records[0.0]][: len(records[3.0])]
 
 
+def test_what_looks_better_than_was_foreseen_may_not_be_given_up_again(monkeypatch):
+    """From two rounds by hand: the second one's limits are higher by what the images of the first one flatter."""
+    monkeypatch.setattr(planned, "REST", 0.0)
+    monkeypatch.setattr(planned, "foresee_front", lambda *_: None)
+    goals, taken, states, observer = [], [], [], Keeping()
+    choose, look = Prospect.choose, planned.measure
+    monkeypatch.setattr(Prospect, "choose", lambda self, goal: goals.append(goal) or choose(self, goal))
+    monkeypatch.setattr(planned, "measure", lambda *given: taken.append(look(*given)) or taken[-1])
+    problem = posed(bent(7), hs.SurgeryConfig(budget=0.02, iterations=3), count=40, seed=7)
+    run_planned(problem, observer, keep=states.append)
+    assert [record.accepted for record in observer.records[:2]] == [True, True]
+    expected, before = 0.0, np.mean(problem.base)
+    for i in range(2):
+        record, share = observer.records[i], taken[i].share
+        expected += record.accuracy - ((1 - share) * before + share * np.mean(record.predicted))
+        assert states[i].flattered == pytest.approx(max(0, expected))
+        before = record.accuracy
+    start, first = problem.goal(), states[0].flattered
+    assert first > 0
+    assert goals[0].floor == start.floor
+    assert goals[1].floor == pytest.approx(start.floor + first)
+    assert goals[1].limits == pytest.approx(start.limits + first)
+
+
 def bent(seed):
     """A small net with a bend, trained on points of which the first class has most: steps are not linear there."""
     torch.manual_seed(seed)

@@ -197,6 +197,8 @@ class State:
         idle: iterations in a row that did not better the best one.
         first_eigenvalue: λ_max of the first phase, which later phases' amplitudes are set from (eq. 10).
         deflated: orthonormal vectors (k, p) of the phases before this one; None in the first.
+        flattered: how much more accuracy there is on the sensitivity images than is foreseen on others, since planned
+            steps were fitted to them.
     """
 
     iteration: int
@@ -207,6 +209,7 @@ class State:
     idle: int = 0
     first_eigenvalue: float | None = None
     deflated: Tensor | None = None
+    flattered: float = 0.0
 
 
 def run_loop(

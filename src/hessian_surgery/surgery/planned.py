@@ -64,6 +64,9 @@ def run_planned(
     """Propose, measure and keep steps until none is foreseen to gain more than twice the standard error of its gain, or
     until the last one gained so little that the next one, which gains less, hardly would.
 
+    From the second round on, the images have been fitted to, and accuracy on them flatters: what a round gained there
+    beyond what it was foreseen to gain on other images may not be given up again (`Goal.raised`).
+
     Arguments and result as for `run_loop`.
     """
     data = problem.sensitivity_data
@@ -87,7 +90,7 @@ def run_planned(
 def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[State, IterationRecord]:
     """One round: directions, surrogate, plan, step, check."""
     config, data, seconds = problem.config, problem.sensitivity_data, dict[str, float]()
-    goal = problem.goal()
+    goal = problem.goal().raised(state.flattered)
     with timed(seconds, "directions"):
         logits = compute_logits(problem.classifier, data, config.batch_size).to(problem.space.device)
         spikes = _spikes(problem, state.iteration + 1, observer)
@@ -106,15 +109,15 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
     with timed(seconds, "measure"):
         worth = expected > (0 if goal.targets else ERRORS * error)  # who names a target wants it tried
         tried = measure(problem, goal, directions, plan, surrogate.rates()) if worth else None
-        if tried is not None and tried.kept:
-            problem.space.perturb(tried.step)
+        taken = tried if tried and tried.kept else None
+        if taken:
+            problem.space.perturb(taken.step)
         observer.stage("measure", 1, 1)
-    accepted = tried is not None and tried.kept
-    kept = tried.rates.per_class if tried is not None and tried.kept else state.accuracy
+    kept = taken.rates.per_class if taken else state.accuracy
     record = IterationRecord(
         iteration=state.iteration + 1,
         phase=1,
-        accepted=accepted,
+        accepted=taken is not None,
         eigenvalues=[] if spikes is None else spikes.eigenvalues.tolist(),
         residuals=[] if spikes is None else spikes.residuals.tolist(),
         products=0 if spikes is None else spikes.steps,
@@ -132,8 +135,8 @@ def operate_once(problem: Problem, state: State, observer: Observer) -> tuple[St
         gain={"foreseen": expected, "error": error},
         front=front,
     )
-    last = not accepted or (expected < ERRORS * REST * error and not goal.targets)
-    return _following(problem, state, kept, accepted, last), record
+    last = not taken or (expected < ERRORS * REST * error and not goal.targets)
+    return _following(problem, state, plan, taken, last), record
 
 
 def find_directions(problem: Problem, logits: Tensor, spikes: Spectrum | None, observer: Observer) -> Directions:
@@ -203,8 +206,13 @@ def responses(surrogate: Surrogate) -> Array:
     return torch.stack(slopes, dim=1).double().cpu().numpy()
 
 
-def _following(problem: Problem, state: State, kept: Array, accepted: bool, last: bool) -> State:
-    following = replace(state, iteration=state.iteration + 1, accuracy=kept, idle=int(last))
-    if not accepted:
+def _following(problem: Problem, state: State, plan: Foreseen, taken: Tried | None, last: bool) -> State:
+    """The state after a round, and after the step that was taken in it, if any."""
+    following = replace(state, iteration=state.iteration + 1, idle=int(last))
+    if taken is None:
         return following
-    return replace(following, best_accuracy=kept, best_weights=problem.space.snapshot())
+    now, before = taken.rates.per_class, problem.overall(state.accuracy)
+    foreseen = before + taken.share * (plan.rates.accuracy - before)
+    flattered = max(0.0, state.flattered + taken.rates.accuracy - foreseen)
+    best = problem.space.snapshot()
+    return replace(following, accuracy=now, best_accuracy=now, best_weights=best, flattered=flattered)

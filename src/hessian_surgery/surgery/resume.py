@@ -55,6 +55,7 @@ def save_state(folder: Path, problem: Problem, state: State, identity: str) -> N
         "controller": asdict(controller) if controller else {},
         "best_is_now": same,
         "first_eigenvalue": state.first_eigenvalue,
+        "flattered": state.flattered,
         "storage": asdict(problem.storage),
         "deflated": None if state.deflated is None else len(state.deflated),
     }
@@ -84,6 +85,7 @@ def load_state(folder: Path, problem: Problem, identity: str) -> State | None:
             idle=rest["idle"],
             first_eigenvalue=rest["first_eigenvalue"],
             deflated=_load_deflated(folder, problem, rest["deflated"], identity),
+            flattered=rest["flattered"],
         )
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error

@@ -1,7 +1,7 @@
 """Goal: what a planned operation aims at, and what it must not break."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,6 @@ class Goal:
     def allows(self, rates: Rates) -> bool:
         """Whether the floor and every class's limit hold."""
         return rates.accuracy >= self.floor - SLACK and bool((rates.per_class >= self.limits - SLACK).all())
-
-    def raised(self, flattered: float) -> "Goal":
-        """The same goal for a model whose accuracy on the images at hand is so much better than it is on others."""
-        return replace(self, floor=self.floor + flattered, limits=self.limits + flattered)
 
     def shortfall(self, rates: Rates) -> float:
         """How far targets are missed, on average over them."""

@@ -31,6 +31,9 @@ def test_models_that_cannot_be_measured_are_refused():
         check_classifier(hs.Classifier(broken), data())
     with pytest.raises(hs.InputError, match="two identical passes"):
         check_classifier(hs.Classifier(Dice(4, 3)), data())
+    twice = hs.Classifier(nn.Linear(4, 3), forward=lambda module, x: module(torch.cat([x, x])))
+    with pytest.raises(hs.InputError, match="it gives 64 rows of logits for 32 samples"):
+        check_classifier(twice, data())
 
 
 def test_more_outputs_than_classes_are_said():

@@ -40,12 +40,12 @@ def compute_logits(
     """Logits (N, C) on the CPU in float32, in the set's order, in evaluation mode.
 
     Without gradients, but not in inference mode: what a module caches there could not be differentiated later.
-    `forward` stands for `batch_logits`, and may return more rows than it is given, which are cut off.
+    `forward` stands for `batch_logits`.
     """
     forward = forward or partial(batch_logits, classifier)
     with classifier.evaluating(), torch.no_grad():
         shown = data.batches(batch_size, classifier.device)
-        return torch.cat([forward(inputs)[: len(labels)] for inputs, labels in shown]).cpu()
+        return torch.cat([forward(inputs) for inputs, _ in shown]).cpu()
 
 
 def batch_logits(classifier: Classifier, inputs: Inputs) -> Tensor:
@@ -86,7 +86,9 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in batches.tensors(inputs))
             reason = str(error).strip().partition("\n")[0]
             raise InputError(f"model: it cannot take inputs of shape {shapes}: {reason}") from error
-    outputs, classes = first.shape[1], len(data.classes)
+    outputs, classes, count = first.shape[1], len(data.classes), len(batches.tensors(inputs)[0])
+    if len(first) != count:
+        raise InputError(f"model: it gives {len(first)} rows of logits for {count} samples; one for each is needed")
     if outputs < classes:
         raise InputError(
             f"model: it gives {outputs} logits where the data has {classes} classes; "

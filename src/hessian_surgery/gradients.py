@@ -53,7 +53,7 @@ def soft_accuracy_gradients(
 
     batch_size = min(batch_size, int(data.counts.max()))
     many = int((data.counts / batch_size).ceil().sum()) >= WORTH_RECORDING
-    slope = batchwise(plain, batch_size) if many else plain
+    slope = batchwise(plain, classifier.module, batch_size, rows=False) if many else plain
     with classifier.evaluating(), space.freezing_others(classifier.module):
         for label in range(len(data.classes)):
             members = (data.labels == label).nonzero().squeeze(1)

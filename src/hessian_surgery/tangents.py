@@ -63,14 +63,14 @@ def logit_tangents(
             slope = forward_ad.unpack_dual(logits).tangent
             return torch.zeros(logits.shape, device=logits.device) if slope is None else slope.float()
 
-    replayed = batchwise(tangent, batch_size)
+    replayed = batchwise(tangent, classifier.module, batch_size)
 
     def along(direction: Tensor) -> Tensor:
         held.copy_(direction)
         with classifier.evaluating(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, inside torch's own forward mode
             shown = data.batches(batch_size, classifier.device)
-            return torch.cat([replayed(inputs)[: len(labels)].to(space.device) for inputs, labels in shown])
+            return torch.cat([replayed(inputs).to(space.device) for inputs, _ in shown])
 
     return along
 
@@ -124,7 +124,7 @@ def measuring(
     For many steps: on a GPU the pass is recorded, so that the weights must stay where they are in memory.
     """
     size = min(batch_size, LOOKED_AT, len(data)) if classifier.device.type == "cuda" else batch_size
-    forward = batchwise(partial(batch_logits, classifier), size)
+    forward = batchwise(partial(batch_logits, classifier), classifier.module, size)
 
     def measured(step: Tensor, positions: Tensor | None) -> Tensor:
         some = data if positions is None else data.subset(positions.cpu())

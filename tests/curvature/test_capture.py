@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 import hessian_surgery as hs
 from hessian_surgery.curvature import capture
@@ -59,3 +60,41 @@ def test_many_recordings_do_not_pile_up():
         del operator
         sizes.append(torch.cuda.memory_reserved())
     assert sizes[-1] <= 1.2 * sizes[1]
+
+
+def test_on_a_cpu_a_batch_is_not_filled_up():
+    given = []
+    double = capture.batchwise(lambda x: given.append(len(x)) or 2 * x, nn.Identity(), 4)
+    for count in (4, 2, 5):
+        batch = torch.randn(count, 3)
+        assert torch.equal(double(batch), 2 * batch)
+    assert given == [4, 2, 5]
+
+
+class Late(nn.Module):
+    """Fills a buffer at its first pass, which is None again after each evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", None)
+
+    def forward(self, x):
+        if self.table is None:
+            self.table = torch.arange(3.0, device=x.device)
+        return x + self.table
+
+
+@needs_gpu
+def test_a_recording_keeps_what_it_reads():
+    """A buffer that is gone after the evaluation that it was recorded in; and batches of other sizes and shapes."""
+    module = Late()
+    module.weight = nn.Parameter(torch.ones(1, device="cuda"))
+    classifier = hs.Classifier(module)
+    double = capture.batchwise(module, module, 4)
+    for shape in ((4, 3), (2, 3), (5, 3), (2, 1), (3, 3)):
+        batch = torch.randn(shape, device="cuda")
+        with classifier.evaluating(), torch.no_grad():
+            found = double(batch)
+        junk = [torch.full((3,), float("nan"), device="cuda") for _ in range(1000)]
+        assert torch.equal(found, batch + torch.arange(3.0, device="cuda"))
+        del junk

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.models.small import SmallNet
-from hessian_surgery.surgery.loop import Observer
+from hessian_surgery.surgery.loop import Observer, State
 from hessian_surgery.surgery.prepare import prepare
-from hessian_surgery.surgery.resume import fingerprint
+from hessian_surgery.surgery.resume import fingerprint, load_state, save_state
 
 ITERATIONS = 6
 LOOP = ("--preset", "loop", "--hessian-samples", "64")
@@ -131,6 +131,14 @@ def test_a_planned_operation_stopped_between_history_and_state(_trained, digits_
     assert without_times(tmp_path) == [
         {key: value for key, value in record.as_dict().items() if key != "seconds"} for record in whole.iterations
     ]
+
+
+def test_what_the_images_flatter_comes_back(trained, digits_parts, tmp_path):
+    config = hs.SurgeryConfig()
+    problem, _ = prepare(trained, digits_parts.hessian, digits_parts.sensitivity, config, False, True)
+    state = State(1, problem.base, None, problem.base, problem.space.snapshot(), flattered=0.0125)
+    save_state(tmp_path, problem, state, "identity")
+    assert load_state(tmp_path, problem, "identity").flattered == 0.0125
 
 
 def test_targets_and_protected_classes_are_part_of_what_a_run_is(trained, digits_parts, tmp_path):

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 # Devices on which a recording has failed: each failure costs memory that is not given back, so it is not tried again.
 _refused: set[torch.device] = set()
@@ -70,20 +70,35 @@ def recorded(function: Callable[..., Tensor], *examples: Tensor) -> Callable[...
     return replay
 
 
-def batchwise(function: Callable[..., Tensor], size: int) -> Callable[..., Tensor]:
+def batchwise(
+    function: Callable[..., Tensor], module: nn.Module, size: int, rows: bool = True
+) -> Callable[..., Tensor]:
     """The same function of tensors with at most `size` samples along their first axis, recorded at its first call.
 
-    Fewer samples are filled up with copies of the first, so that what it returns for each sample must be cut to as many
-    as were given. What is not a tensor on a GPU is passed on as it is.
+    Fewer samples are filled up with copies of the first: each must be treated on its own, as in evaluation mode. What
+    is not a tensor on a GPU, or has another shape than at first, is passed on as it is.
+
+    Args:
+        function: of one batch.
+        module: that it runs; what it holds beside its weights is kept as long as the recording, which reads it.
+        size: samples of the recorded batch.
+        rows: the function gives a row for each sample, of which those are returned that were asked for.
     """
     kept: list[Callable[..., Tensor]] = []
+    shapes: list[torch.Size] = []
+    read: list[Tensor] = []
 
     def replay(*batch: Any) -> Tensor:
-        if not all(isinstance(part, Tensor) and part.is_cuda for part in batch):
+        if not all(isinstance(part, Tensor) and part.is_cuda and len(part) <= size for part in batch):
             return function(*batch)
         filled = [torch.cat([part, part[:1].expand(size - len(part), *part.shape[1:])]) for part in batch]
         if not kept:
             kept.append(recorded(function, *filled))
-        return kept[0](*filled)
+            shapes.extend(part.shape for part in filled)
+            read.extend(module.buffers())
+        if shapes != [part.shape for part in filled]:
+            return function(*batch)
+        found = kept[0](*filled)
+        return found[: len(batch[0])] if rows else found
 
     return replay

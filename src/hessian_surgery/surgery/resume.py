@@ -85,7 +85,7 @@ def load_state(folder: Path, problem: Problem, identity: str) -> State | None:
             idle=rest["idle"],
             first_eigenvalue=rest["first_eigenvalue"],
             deflated=_load_deflated(folder, problem, rest["deflated"], identity),
-            flattered=rest["flattered"],
+            flattered=rest.get("flattered", 0.0),
         )
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error

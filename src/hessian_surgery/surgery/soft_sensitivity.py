@@ -81,7 +81,7 @@ def matched_temperature(
     bit for bit.
 
     On ResNet-50/HAM10000 the correlation with differences is 0.92 at half this temperature, 0.96 at it, and 0.94 and
-    0.93 at two and four times it; on CIFAR-10 it is 0.97 (docs/benchmarks.md). Far below, few images count; far above,
+    0.93 at two and four times it; on CIFAR-10 it is 0.99 (docs/benchmarks.md). Far below, few images count; far above,
     images count that no probe would turn.
     """
     tried = np.unique(np.linspace(0, len(spectrum) - 1, MATCHED_ALONG).round().astype(int)).tolist()

@@ -55,7 +55,7 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which.")
     ] = False,
 ) -> None:
-    """Lift the weak classes of a trained classifier along the spikes of its loss Hessian."""
+    """Lift the weak classes of a trained classifier by a small step in weight space, and protect the strong ones."""
 
 
 @app.command()

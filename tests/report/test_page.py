@@ -12,7 +12,7 @@ from hessian_surgery.evidence import ClassTest
 from hessian_surgery.models.small import SmallNet
 from hessian_surgery.report.explorer import explored_command
 from hessian_surgery.report.markup import embedded, name, short, text
-from hessian_surgery.report.provenance import command_line
+from hessian_surgery.report.provenance import command_line, reproduction
 from hessian_surgery.report.run import direction_names, load_run, run_of
 from hessian_surgery.report.run_page import halves_gap, run_page, significance
 
@@ -145,6 +145,8 @@ def test_the_explored_command_is_the_runs_own_with_another_aim(outcome):
     )
     assert 'target="worst", targets={}, budget=0.005' in explored_command(run_of(outcome, None, {}), "worst", 0.005)
     assert command_line("compare", {"image_size": 32}) == "hessian-surgery compare --image-size 32"
+    again = reproduction("operate", INPUTS, {}, {}).body
+    assert "--out &#x27;my run-again&#x27; --seed 0" in again
 
 
 def test_the_explorer_is_there_where_a_front_is(outcome, tmp_path):

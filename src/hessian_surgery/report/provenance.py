@@ -27,7 +27,8 @@ def reproduction(
     """
     if {"data", "sensitivity_data", "logits"} & options.keys():
         how = "<p>From the folder that it was first run in; <code>--out</code> must be a new folder.</p>"
-        how += copyable(command_line(command, options), "again")
+        elsewhere = {"out": f"{options['out']}-again"} if "out" in options else {}
+        how += copyable(command_line(command, {**options, **elsewhere}), "again")
     else:
         how = "<p>It was called from Python: <code>config.json</code> holds every choice that was made.</p>"
     rows = [(text(key), text(value)) for key, value in facts.items()]

@@ -186,8 +186,9 @@ def examine_random(given: argparse.Namespace) -> dict[str, Any]:
     warm_up(opened.classifier, spectrum, data, EPSILON)
     _, taken = timed_gradients(opened.classifier, spectrum, data, EPSILON)
     probe(opened.classifier, spectrum, data, EPSILON, [0])  # the gradients have left no memory to take again
-    several = probe(opened.classifier, spectrum, data, EPSILON, range(min(SEVERAL, given.spikes)))
-    cost = costs(given.spikes / min(SEVERAL, given.spikes) * several.taken, taken)
+    several = range(min(SEVERAL, given.spikes))
+    probed = probe(opened.classifier, spectrum, data, EPSILON, several)
+    cost = costs(given.spikes / len(several) * probed.taken, taken)
     return {"images": len(data), "classes": len(data.classes), "cost": cost}
 
 

@@ -1,4 +1,4 @@
-"""Hessian Surgery: lift the weak classes of a trained classifier along the spikes of its loss Hessian."""
+"""Hessian Surgery: lift the weak classes of a trained classifier by a small step in weight space."""
 
 from hessian_surgery.classifier import Classifier
 from hessian_surgery.comparison.advice import Advice, advise

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 import hessian_surgery as hs
 from benchmarks.peers import PEERS, Batch, Peer
-from hessian_surgery.classifier import deterministic_kernels
 from hessian_surgery.curvature import capture, operators
 from hessian_surgery.curvature.basis import inner, length
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.sources import open_data
-from hessian_surgery.models.checkpoint import load_weights, read_checkpoint
-from hessian_surgery.models.resnet import resnet18, resnet50
+from hessian_surgery.model.classifier import deterministic_kernels
+from hessian_surgery.model.resnet import resnet18, resnet50
+from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 
 NETWORKS = {"resnet18": resnet18, "resnet50": resnet50}
 SAMPLES, REPEATS, TOLERANCE = 128, 7, 1e-3
@@ -78,7 +78,7 @@ def real(checkpoint: Path, data: str) -> tuple[nn.Module, Batch]:
     stored = read_checkpoint(checkpoint)
     known = stored.normalization()
     shown = Preprocessing(mean=tuple(known[0]), std=tuple(known[1])) if known else Preprocessing()
-    pool = open_data(data, 0, shown).hessian
+    pool = open_data(data, 0, shown).training
     net = resnet50(len(pool.classes))
     load_weights(net, stored)
     batch = hs.hessian_batch(pool, SAMPLES)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.console.inputs import InputOptions, open_inputs
+from hessian_surgery.cli.inputs import InputOptions, open_inputs
 from hessian_surgery.curvature.basis import length, project
 from hessian_surgery.curvature.memory import few_rows, full_rows
 
@@ -74,7 +74,7 @@ def main() -> None:
     given = parser.parse_args()
     options = InputOptions("resnet50", given.checkpoint, given.data, *[None] * 3, given.device, *[None] * 3)
     opened = open_inputs(options, seed=0)
-    batch = hs.hessian_batch(opened.parts.hessian, given.samples).resident(opened.classifier.device)
+    batch = hs.hessian_batch(opened.parts.training, given.samples).resident(opened.classifier.device)
     hessian = hs.Hessian(opened.model, batch, micro_batch=given.micro_batch)
     k = given.spikes or len(batch.classes) - 1
     reference, rows = None, dict[str, Any]()

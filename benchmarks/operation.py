@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.console.inputs import InputOptions, Opened, open_inputs
+from hessian_surgery.cli.inputs import InputOptions, Opened, open_inputs
 from hessian_surgery.data.splits import cap_per_class
 
 RESULTS = Path(__file__).parent / "results" / "operation.json"
@@ -26,13 +26,13 @@ TRAINING = 1000
 def operate(opened: Opened, config: hs.SurgeryConfig, cap: int | None) -> dict[str, Any]:
     """One operation on a copy of the model; `cap` images of a class at most in each part that is measured."""
     parts, device = opened.parts, opened.classifier.device
-    labelled = [part if cap is None else cap_per_class(part, cap) for part in (parts.sensitivity, parts.heldout)]
+    labelled = [part if cap is None else cap_per_class(part, cap) for part in (parts.calibration, parts.heldout)]
     sensitivity, heldout = (part.resident(device) for part in labelled)
-    training = cap_per_class(parts.hessian, TRAINING).resident()
+    training = cap_per_class(parts.training, TRAINING).resident()
     model = copy.deepcopy(opened.model)
     started = time.perf_counter()
     outcome = hs.operate(
-        model, hessian_data=training, sensitivity_data=sensitivity, heldout_data=heldout, config=config
+        model, training_data=training, calibration_data=sensitivity, heldout_data=heldout, config=config
     )
     if opened.classifier.device.type == "cuda":
         torch.cuda.synchronize()

@@ -18,16 +18,16 @@ from torch import Tensor
 from torch.func import jvp
 
 import hessian_surgery as hs
-from hessian_surgery.console.inputs import InputOptions, Opened, open_inputs
+from hessian_surgery.cli.inputs import InputOptions, Opened, open_inputs
 from hessian_surgery.curvature.basis import Basis, length
 from hessian_surgery.curvature.krylov import gaussian
-from hessian_surgery.directions import logits_after
-from hessian_surgery.metrics import Array
-from hessian_surgery.objective import soft_rates
+from hessian_surgery.directions.logit_changes import logits_after
+from hessian_surgery.evidence.rates import soft_rates
+from hessian_surgery.paper.amplitude import curvature_amplitude
+from hessian_surgery.paper.sensitivity_gradients import MATCH, matched_temperature
 from hessian_surgery.seeding import generator
 from hessian_surgery.studies.effective_rank import matrix_of
-from hessian_surgery.surgery.amplitude import curvature_amplitude
-from hessian_surgery.surgery.soft_sensitivity import MATCH, matched_temperature
+from hessian_surgery.types import Array
 
 RESULTS = Path(__file__).parent / "results" / "sensitivity.json"
 # Temperatures tried beside the matched one, in units of the margins' change under a probe.
@@ -154,10 +154,10 @@ def costs(differences: Array, gradients: Array) -> dict[str, list[float]]:
 
 
 def open_network(given: argparse.Namespace) -> tuple[Opened, hs.LabelledSet]:
-    """The network with its data, and the sensitivity images."""
+    """The network with its data, and the calibration images."""
     options = InputOptions("resnet50", given.checkpoint, given.data, *[None] * 3, given.device, *[None] * 3)
     opened = open_inputs(options, seed=0)
-    data = opened.parts.sensitivity
+    data = opened.parts.calibration
     if given.per_class is not None:
         data = hs.cap_per_class(data, given.per_class)
     return opened, data.resident(opened.classifier.device)
@@ -167,7 +167,7 @@ def examine(given: argparse.Namespace) -> dict[str, Any]:
     """Both ways along the spikes of a network: cost and agreement."""
     opened, data = open_network(given)
     classifier = opened.classifier
-    batch = hs.hessian_batch(opened.parts.hessian, given.samples).resident(classifier.device)
+    batch = hs.hessian_batch(opened.parts.training, given.samples).resident(classifier.device)
     spectrum = hs.lanczos(hs.Hessian(opened.model, batch), given.spikes)
     print(f"{len(spectrum)} spikes in {spectrum.steps} products", flush=True)
     epsilon = curvature_amplitude(float(spectrum.eigenvalues[0]))
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--spikes", type=int, required=True)
     parser.add_argument("--samples", type=int, default=128, help="images in the Hessian batch")
-    parser.add_argument("--per-class", type=int, help="sensitivity images of each class at most")
+    parser.add_argument("--per-class", type=int, help="calibration images of each class at most")
     parser.add_argument("--random", action="store_true", help="random directions: cost alone, quickly")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=RESULTS)

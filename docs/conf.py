@@ -13,7 +13,7 @@ from sphinx.util.typing import stringify_annotation
 from sphinx.writers.html5 import HTML5Translator
 
 from hessian_surgery.data.labelled import Data
-from hessian_surgery.metrics import Array
+from hessian_surgery.evidence.metrics import Array
 
 project = "Hessian Surgery"
 release = installed_version("hessian-surgery")
@@ -44,7 +44,7 @@ python_maximum_signature_line_length = 90
 
 CODE = re.compile(r"(`[^`]*`)")
 LETTER = re.compile(r"(: \w)\.$")
-INPUTS = "~hessian_surgery.batches.Inputs"
+INPUTS = "~hessian_surgery.data.batches.Inputs"
 # Inputs, which holds itself, as autodoc writes it out, level by level.
 LEVEL = re.compile(rf"(?:~torch\.)?Tensor \| tuple\[(Inputs|{INPUTS}), \.\.\.\] \| list\[\1\] \| dict\[str, \1\]")
 

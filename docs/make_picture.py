@@ -5,21 +5,21 @@ import io
 from rich.console import Console
 
 import hessian_surgery as hs
-from hessian_surgery.console.progress import TerminalObserver
-from hessian_surgery.console.tables import print_findings
+from hessian_surgery.cli.progress import TerminalObserver
+from hessian_surgery.cli.tables import print_findings
 from hessian_surgery.data.sources import open_data
-from hessian_surgery.models.small import train_smallnet
+from hessian_surgery.model.smallnet import train_smallnet
 
 console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
 parts = open_data("digits", seed=0)
-net = train_smallnet(parts.hessian, seed=0)
+net = train_smallnet(parts.training, seed=0)
 config = hs.SurgeryConfig()
 console.print("[bold]$ hessian-surgery demo[/]")
 terminal = TerminalObserver(console, config.iterations)
 outcome = hs.operate(
     net,
-    hessian_data=parts.hessian,
-    sensitivity_data=parts.sensitivity,
+    training_data=parts.training,
+    calibration_data=parts.calibration,
     heldout_data=parts.heldout,
     config=config,
 )

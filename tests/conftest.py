@@ -12,16 +12,16 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import hessian_surgery as hs
-from hessian_surgery import cli
+from hessian_surgery.baselines.subject import Subject
+from hessian_surgery.cli.inputs import InputOptions, open_inputs
+from hessian_surgery.cli.main import main
 from hessian_surgery.comparison.preparing import Patient, examine
-from hessian_surgery.console.inputs import InputOptions, open_inputs
 from hessian_surgery.data.labelled import LabelledSet, together
 from hessian_surgery.data.sources import Parts, open_data
-from hessian_surgery.models.small import SmallNet, train_smallnet
-from hessian_surgery.objective import rates, soft_rates
-from hessian_surgery.rivals.subject import Subject
-from hessian_surgery.surgery.goal import Goal
-from hessian_surgery.surgery.loop import Observer
+from hessian_surgery.evidence.rates import rates, soft_rates
+from hessian_surgery.model.smallnet import SmallNet, train_smallnet
+from hessian_surgery.operation.goal import Goal
+from hessian_surgery.paper.loop import Observer
 
 SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -94,7 +94,7 @@ def digits_parts() -> Parts:
 
 @pytest.fixture(scope="session")
 def _trained(digits_parts: Parts) -> dict[str, Tensor]:
-    return train_smallnet(digits_parts.hessian, seed=0).state_dict()
+    return train_smallnet(digits_parts.training, seed=0).state_dict()
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def trained(_trained: dict[str, Tensor]) -> SmallNet:
 @pytest.fixture(scope="session")
 def digits_images(digits_parts: Parts) -> LabelledSet:
     """All labelled images that the demo's net was not trained on."""
-    return together(digits_parts.sensitivity, digits_parts.heldout)
+    return together(digits_parts.calibration, digits_parts.heldout)
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +119,7 @@ def examined(
     module = SmallNet(10)
     module.load_state_dict(_trained)
     classifier, config = hs.Classifier(module.eval()), hs.SurgeryConfig(hessian_samples=64)
-    patient = Patient(classifier, digits_images, digits_parts.hessian, config)
+    patient = Patient(classifier, digits_images, digits_parts.training, config)
     return classifier, examine(patient, ("surgery", "random:4", "class-gradients"), Observer())
 
 
@@ -133,8 +133,8 @@ def operate(model: nn.Module, parts: Parts, config: hs.SurgeryConfig, **options:
     """Operate with all three parts."""
     return hs.operate(
         model,
-        hessian_data=parts.hessian,
-        sensitivity_data=parts.sensitivity,
+        training_data=parts.training,
+        calibration_data=parts.calibration,
         heldout_data=parts.heldout,
         config=config,
         **options,
@@ -163,7 +163,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     def call(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["hessian-surgery", *arguments])
         with pytest.raises(SystemExit) as stop:
-            cli.main()
+            main()
         return stop.value.code or 0
 
     return call
@@ -183,8 +183,8 @@ def real(shared: Path, name: str) -> tuple[nn.Module, Parts]:
         model="resnet50",
         checkpoint=shared / "checkpoints" / f"resnet50-{name}.safetensors",
         data=f"parquet:{shared / 'data' / name}",
-        hessian_data=None,
-        sensitivity_data=None,
+        training_data=None,
+        calibration_data=None,
         heldout_data=None,
         device="cpu",
         image_size=None,

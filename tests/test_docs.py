@@ -14,9 +14,9 @@ import typer
 from torch.utils.data import TensorDataset
 
 import hessian_surgery as hs
-from hessian_surgery.cli import app
-from hessian_surgery.console.inputs import choose_config, refuse_unused
-from hessian_surgery.console.laboratory import find_study
+from hessian_surgery.cli.inputs import choose_config, refuse_unused
+from hessian_surgery.cli.laboratory import find_study
+from hessian_surgery.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -53,7 +53,7 @@ def test_block_runs(code, trained, digits_parts, tmp_path, monkeypatch):
     test = digits_parts.heldout
     given = {
         "model": trained,
-        "train_dataset": digits_parts.hessian,
+        "train_dataset": digits_parts.training,
         "test_dataset": TensorDataset(test.inputs(), test.labels),
     }
     exec(compile(code, "block", "exec"), given)

@@ -3,7 +3,7 @@ import torch
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import append_text, claimed, write_text, written_beside
-from hessian_surgery.tensorfile import save_tensors
+from hessian_surgery.weights.tensorfile import save_tensors
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

@@ -5,15 +5,15 @@ import pytest
 
 import hessian_surgery as hs
 from conftest import real
-from hessian_surgery.surgery.amplitude import curvature_amplitude
+from hessian_surgery.paper.amplitude import curvature_amplitude
 
 
 @pytest.mark.full
 def test_gradients_agree_with_differences_on_cifar10(shared):
     """On half of the images; on 1,000 of them differences are so noisy themselves that the correlation is 0.92."""
     model, parts = real(shared, "cifar10")
-    images = hs.cap_per_class(parts.sensitivity, 250).resident()
-    spectrum = hs.lanczos(hs.Hessian(model.eval(), hs.hessian_batch(parts.hessian, 64).resident()), 4)
+    images = hs.cap_per_class(parts.calibration, 250).resident()
+    spectrum = hs.lanczos(hs.Hessian(model.eval(), hs.hessian_batch(parts.training, 64).resident()), 4)
     epsilon = curvature_amplitude(float(spectrum.eigenvalues[0]))
     soft = hs.gradient_sensitivity(model, spectrum, images, epsilon)
     hard = hs.sensitivity(model, spectrum, images, epsilon)

@@ -1,30 +1,30 @@
 """Hessian Surgery: lift the weak classes of a trained classifier by a small step in weight space."""
 
-from hessian_surgery.classifier import Classifier
+from hessian_surgery.baselines.finetune import FinetuneConfig, finetune
+from hessian_surgery.baselines.subject import load_logits
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.harness import compare, compare_logits
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.curvature.basis import Storage
-from hessian_surgery.curvature.deflated import Deflated
+from hessian_surgery.curvature.deflation import Deflated
 from hessian_surgery.curvature.density import Density, spectral_density
 from hessian_surgery.curvature.lanczos import Spectrum, lanczos
 from hessian_surgery.curvature.operators import GaussNewton, Hessian
-from hessian_surgery.data.digits import digits
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
+from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
 from hessian_surgery.errors import InputError
-from hessian_surgery.parameters import ParameterSpace, parameter_space
+from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.operate import operate
+from hessian_surgery.operation.outcome import Outcome
+from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
+from hessian_surgery.paper.plan import Plan, plan
+from hessian_surgery.paper.sensitivity import sensitivity
+from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
 from hessian_surgery.report.writing import write_report
-from hessian_surgery.rivals.finetune import FinetuneConfig, finetune
-from hessian_surgery.rivals.subject import load_logits
-from hessian_surgery.surgery.config import SurgeryConfig
-from hessian_surgery.surgery.diagnosis import Diagnosis, diagnose
-from hessian_surgery.surgery.operate import operate
-from hessian_surgery.surgery.outcome import Outcome
-from hessian_surgery.surgery.planning import Plan, plan
-from hessian_surgery.surgery.sensitivity import sensitivity
-from hessian_surgery.surgery.soft_sensitivity import gradient_sensitivity
 from hessian_surgery.version import __version__ as __version__
 
 __all__ = [

@@ -12,8 +12,8 @@ from runs import HOSTILE, give_front, hundred_classes, renamed
 
 import hessian_surgery as hs
 from conftest import operate
-from hessian_surgery.models.small import SmallNet
-from hessian_surgery.tensorfile import save_tensors
+from hessian_surgery.model.smallnet import SmallNet
+from hessian_surgery.weights.tensorfile import save_tensors
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
 Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: pip install -e '.[dev]'").Axe

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.describing import to_markdown
 from hessian_surgery.comparison.fronts import Fronts, Gain, Row
-from hessian_surgery.evidence import Difference
-from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.evidence.paired_tests import Difference
 
 
 def around(value, spread=0.005):
@@ -69,11 +69,11 @@ def test_more_accuracy_at_the_same_spread():
 
 
 def test_no_advice_where_class_bias_failed():
-    failed = row("class-bias", 0, {0: "class 'bee' has no image in the sensitivity half"})
+    failed = row("class-bias", 0, {0: "class 'bee' has no image in the calibration half"})
     found = advise(fronts({}, bias=failed))
     assert found.method == "nothing"
     assert found.sentence.startswith("No advice: ")
-    assert "class 'bee' has no image in the sensitivity half" in found.sentence
+    assert "class 'bee' has no image in the calibration half" in found.sentence
 
 
 @pytest.mark.parametrize("name", ["random", "random:20", "temperature", "nothing"])

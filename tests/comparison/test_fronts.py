@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.comparison.fronts import at_accuracy, difference, gap, resampled, tally, weigh
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.comparison.running import Outcome
 from hessian_surgery.data.labelled import as_labelled
-from hessian_surgery.metrics import measure
-from hessian_surgery.objective import unbeaten
-from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.evidence.metrics import compute_metrics
+from hessian_surgery.evidence.rates import unbeaten
 
 
 def answers(labels, rates, seed):
@@ -76,7 +76,7 @@ def test_a_tally_is_what_is_measured():
     assert found.sigma.shape == (5, 2)
     for split in range(2):
         own = [torch.from_numpy(values[held[split]]) for values in (predicted[split], labels)]
-        expected = measure(*own, 3)
+        expected = compute_metrics(*own, 3)
         assert found.accuracy[0, split] == pytest.approx(expected.accuracy)
         assert found.sigma[0, split] == pytest.approx(expected.sigma)
         assert found.worst[0, split] == pytest.approx(expected.worst)
@@ -91,7 +91,7 @@ def test_a_resample_is_a_tally_of_images_drawn_again():
     for i in range(1, 4):
         assert [weights[i, labels == c].sum() for c in range(3)] == [20, 20, 20]
         again = np.repeat(np.arange(60), weights[i].astype(int))
-        expected = measure(torch.from_numpy(predicted[0, again]), torch.from_numpy(labels[again]), 3)
+        expected = compute_metrics(torch.from_numpy(predicted[0, again]), torch.from_numpy(labels[again]), 3)
         assert found.sigma[i, 0] == pytest.approx(expected.sigma)
         assert found.accuracy[i, 0] == pytest.approx(expected.accuracy)
     assert not np.array_equal(weights[1], weights[2])
@@ -128,7 +128,9 @@ def test_a_split_that_failed_is_left_out():
     row, expected = fronts.row("some", 0.002), []
     for i in (1, 2):
         held = halves[i].held.numpy()
-        of = [measure(torch.from_numpy(p[held]), torch.from_numpy(labels[held]), 3) for p in (some[i], base, bias)]
+        of = [
+            compute_metrics(torch.from_numpy(p[held]), torch.from_numpy(labels[held]), 3) for p in (some[i], base, bias)
+        ]
         expected.append([of[0].sigma, of[0].worst, of[0].accuracy - of[1].accuracy, of[0].accuracy - of[2].accuracy])
     sigma, worst, change, gain = np.mean(expected, axis=0)
     assert (row.splits, row.reasons) == (2, {0: "why"})

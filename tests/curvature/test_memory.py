@@ -129,11 +129,11 @@ def test_a_batch_whose_graph_does_not_fit_is_refused_with_the_micro_batch_that_w
 
 
 def test_an_operation_that_does_not_fit_says_so_before_it_starts(trained, digits_parts, quick, monkeypatch):
-    from hessian_surgery.surgery import prepare
+    from hessian_surgery.operation import problem as prepare
 
     monkeypatch.setattr(memory, "free_room", lambda device: Room(10**7, 10**7, 10**5))
     monkeypatch.setattr(prepare, "answer", lambda *_: pytest.fail("it has started"))
-    parts = {"hessian_data": digits_parts.hessian, "sensitivity_data": digits_parts.sensitivity}
+    parts = {"training_data": digits_parts.training, "calibration_data": digits_parts.calibration}
     with pytest.raises(hs.InputError, match=r"basis: 9 spikes need .* --basis device would fit"):
         hs.diagnose(trained, **parts, config=replace(quick, basis="disk", hessian_samples=8))
 

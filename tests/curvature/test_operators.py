@@ -7,8 +7,8 @@ from torch import nn
 
 import hessian_surgery as hs
 from conftest import build, dense_hessian
-from hessian_surgery.losses import class_balanced, cross_entropy, focal
-from hessian_surgery.models.resnet import resnet18
+from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
+from hessian_surgery.model.resnet import resnet18
 
 
 def products(operator, dimension):
@@ -79,7 +79,7 @@ def test_moving_the_weights_under_a_kept_graph_is_refused(batch):
 
 
 def test_a_loss_that_is_not_finite_is_named(batch):
-    with pytest.raises(hs.InputError, match="hessian_data: the loss on the batch is nan"):
+    with pytest.raises(hs.InputError, match="training_data: the loss on the batch is nan"):
         hs.Hessian(build("conv"), (batch[0] * float("nan"), batch[1]))
 
 

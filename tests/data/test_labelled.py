@@ -137,6 +137,6 @@ def test_the_same_samples_under_another_name_are_found():
     first = hs.as_labelled((X, Y))
     assert shared(first, hs.as_labelled((X.clone().flip(0), Y.flip(0)))) == 12
     assert shared(first, hs.as_labelled((torch.cat([X[:3], X[:9] + 0.5]), Y))) == 3
-    with pytest.raises(hs.InputError, match="heldout: 12 of its 12 samples are in the sensitivity data as well"):
+    with pytest.raises(hs.InputError, match="heldout: 12 of its 12 samples are in the calibration data as well"):
         refuse_same(first, first, "heldout")
     refuse_same(first, hs.as_labelled((X + 0.5, Y)), "heldout")

@@ -9,7 +9,7 @@ from PIL import Image
 
 import hessian_surgery as hs
 from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.parquet import parquet_files, read_parquet
+from hessian_surgery.data.readers.parquet import parquet_files, read_parquet
 from hessian_surgery.data.sources import open_data
 
 
@@ -66,8 +66,8 @@ def test_a_folder_gives_all_three_parts(tmp_path):
         labels = [i % 2 for i in range(count)]
         write(tmp_path / f"{split}.parquet", [png((i, 0, 0)) for i in range(count)], labels)
     parts = open_data(f"parquet:{tmp_path}", seed=0)
-    assert [len(parts.hessian), len(parts.sensitivity), len(parts.heldout)] == [6, 4, 4]
-    assert not set(parts.sensitivity.index.tolist()) & set(parts.heldout.index.tolist())
+    assert [len(parts.training), len(parts.calibration), len(parts.heldout)] == [6, 4, 4]
+    assert not set(parts.calibration.index.tolist()) & set(parts.heldout.index.tolist())
 
 
 def test_bad_files_are_named(tmp_path):

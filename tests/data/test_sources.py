@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 import hessian_surgery as hs
-from hessian_surgery.data.cifar import read_cifar
 from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.isic import read_isic
+from hessian_surgery.data.readers.cifar import read_cifar
+from hessian_surgery.data.readers.isic import read_isic
 from hessian_surgery.data.sources import open_data
 
 SMALL = Preprocessing(size=4)
@@ -35,11 +35,11 @@ def folder(tmp_path):
 
 def test_image_folder(folder):
     parts = open_data(f"imagefolder:{folder}")
-    assert parts.hessian.classes == ("ant", "bee")
-    assert [len(part) for part in (parts.hessian, parts.sensitivity, parts.heldout)] == [8, 8, 8]
-    assert parts.hessian.inputs().shape == (8, 3, 4, 4)
+    assert parts.training.classes == ("ant", "bee")
+    assert [len(part) for part in (parts.training, parts.calibration, parts.heldout)] == [8, 8, 8]
+    assert parts.training.inputs().shape == (8, 3, 4, 4)
     assert parts.heldout.counts.tolist() == [4, 4]
-    assert (parts.hessian.inputs()[parts.hessian.labels == 0, 0] > 0.3).all()  # ants are reddish
+    assert (parts.training.inputs()[parts.training.labels == 0, 0] > 0.3).all()  # ants are reddish
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9", "né".encode() + b"\xff"])
@@ -54,61 +54,61 @@ def test_separate_parts(folder, tmp_path):
         for n in range(3):
             picture(tmp_path / "more" / name / f"{n}.png")
     spec, more = f"imagefolder:{folder}", f"imagefolder:{tmp_path / 'more'}"
-    parts = open_data(spec, sensitivity=more)
-    assert [len(parts.hessian), len(parts.sensitivity), len(parts.heldout)] == [8, 6, 16]
-    parts = open_data(spec, heldout=more, hessian=more)
-    assert [len(parts.hessian), len(parts.sensitivity), len(parts.heldout)] == [6, 16, 6]
-    for same in ({"heldout": spec}, {"sensitivity": spec}, {"sensitivity": more, "heldout": more}):
+    parts = open_data(spec, calibration=more)
+    assert [len(parts.training), len(parts.calibration), len(parts.heldout)] == [8, 6, 16]
+    parts = open_data(spec, heldout=more, training=more)
+    assert [len(parts.training), len(parts.calibration), len(parts.heldout)] == [6, 16, 6]
+    for same in ({"heldout": spec}, {"calibration": spec}, {"calibration": more, "heldout": more}):
         with pytest.raises(hs.InputError, match="decided on and reported on"):
             open_data(spec, **same)
-    parts = open_data(None, hessian=spec, sensitivity=spec, heldout=more)
-    assert [len(parts.hessian), len(parts.sensitivity), len(parts.heldout)] == [8, 16, 6]
+    parts = open_data(None, training=spec, calibration=spec, heldout=more)
+    assert [len(parts.training), len(parts.calibration), len(parts.heldout)] == [8, 16, 6]
     picture(tmp_path / "other" / "wasp" / "0.png")
     with pytest.raises(hs.InputError, match="different classes, 'wasp' in one and 'ant' in another"):
         open_data(spec, heldout=f"imagefolder:{tmp_path / 'other'}")
-    with pytest.raises(hs.InputError, match="data: missing; give --data, or --sensitivity-data and --heldout-data"):
-        open_data(None, hessian=spec)
+    with pytest.raises(hs.InputError, match="data: missing; give --data, or --calibration-data and --heldout-data"):
+        open_data(None, training=spec)
     with pytest.raises(hs.InputError, match="is one set, where train and test parts are looked for"):
         open_data(more)
 
 
 def test_parts_that_are_not_needed_may_be_missing(folder):
     spec, own = f"imagefolder:{folder}", "test_sources:own_set"
-    parts = open_data(None, hessian=spec, needs=("hessian",))
-    assert [len(parts.hessian), len(parts.sensitivity), len(parts.heldout)] == [8, 0, 0]
+    parts = open_data(None, training=spec, needs=("training",))
+    assert [len(parts.training), len(parts.calibration), len(parts.heldout)] == [8, 0, 0]
     assert parts.heldout.classes == ("ant", "bee")
-    parts = open_data(spec, sensitivity=spec, needs=("hessian", "sensitivity"))
-    assert [len(parts.hessian), len(parts.sensitivity)] == [8, 16]
+    parts = open_data(spec, calibration=spec, needs=("training", "calibration"))
+    assert [len(parts.training), len(parts.calibration)] == [8, 16]
     halves = open_data(spec)
-    assert open_data(spec, needs=("hessian",)).sensitivity.index.tolist() == halves.sensitivity.index.tolist()
+    assert open_data(spec, needs=("training",)).calibration.index.tolist() == halves.calibration.index.tolist()
     with pytest.raises(hs.InputError, match="decided on and reported on"):
-        open_data(spec, heldout=spec, needs=("hessian", "sensitivity"))
-    with pytest.raises(hs.InputError, match=r"give --data, or --sensitivity-data$"):
-        open_data(None, hessian=spec, needs=("hessian", "sensitivity"))
-    with pytest.raises(hs.InputError, match=r"give --data, or --hessian-data$"):
-        open_data(None, sensitivity=spec, needs=("hessian",))
-    with pytest.raises(hs.InputError, match=r"is one set, where .* are looked for; give --hessian-data$"):
-        open_data(own, needs=("hessian",))
+        open_data(spec, heldout=spec, needs=("training", "calibration"))
+    with pytest.raises(hs.InputError, match=r"give --data, or --calibration-data$"):
+        open_data(None, training=spec, needs=("training", "calibration"))
+    with pytest.raises(hs.InputError, match=r"give --data, or --training-data$"):
+        open_data(None, calibration=spec, needs=("training",))
+    with pytest.raises(hs.InputError, match=r"is one set, where .* are looked for; give --training-data$"):
+        open_data(own, needs=("training",))
     (folder / "val").rename(folder / "exam")
-    assert len(open_data(spec, needs=("hessian",)).hessian) == 8
-    with pytest.raises(hs.InputError, match=r"has no test part; add one, or give --sensitivity-data$"):
-        open_data(spec, needs=("hessian", "sensitivity"))
+    assert len(open_data(spec, needs=("training",)).training) == 8
+    with pytest.raises(hs.InputError, match=r"has no test part; add one, or give --calibration-data$"):
+        open_data(spec, needs=("training", "calibration"))
 
 
 def test_unreadable_images_are_named(folder):
     bad = folder / "train" / "ant" / "0.JPG"
     bad.write_bytes(b"\xff\xd8 broken")
     with pytest.raises(hs.InputError, match=r"ant/0\.JPG cannot be read as an image"):
-        open_data(f"imagefolder:{folder}").hessian.inputs()
+        open_data(f"imagefolder:{folder}").training.inputs()
     truncated = folder / "val" / "bee" / "1.png"
     truncated.write_bytes(truncated.read_bytes()[:40])
     with pytest.raises(hs.InputError, match=r"bee/1\.png cannot be read"):
         parts = open_data(f"imagefolder:{folder}")
-        parts.sensitivity.inputs(), parts.heldout.inputs()
+        parts.calibration.inputs(), parts.heldout.inputs()
 
 
 def test_shapes_that_differ_between_chunks(folder):
-    data = open_data(f"imagefolder:{folder}").hessian
+    data = open_data(f"imagefolder:{folder}").training
     mixed = hs.LabelledSet(
         lambda p: torch.zeros(len(p), 3, 4 + int(p[0] > 0), 4),
         torch.zeros(600, dtype=torch.long),
@@ -140,7 +140,7 @@ def archive(request, tmp_path):
 def test_original_cifar_files(archive):
     kind, folder = archive
     parts = open_data(f"{kind}:{folder}")
-    assert len(parts.hessian) == (30 if kind == "cifar10" else 6)
+    assert len(parts.training) == (30 if kind == "cifar10" else 6)
     assert parts.heldout.classes == ("cat", "dog", "owl")
     raw = pickle.loads((folder / "inner" / ("test_batch" if kind == "cifar10" else "test")).read_bytes())
     first = read_cifar(folder, kind, "test", Preprocessing()).inputs()[0]
@@ -206,7 +206,7 @@ def test_isic_is_split_by_lesion(isic):
     assert len(train) + len(test) == 48
     assert len(test) == 12
     parts = open_data(f"isic:{isic}", preprocessing=SMALL)
-    assert parts.hessian.inputs().shape == (36, 3, 4, 4)
+    assert parts.training.inputs().shape == (36, 3, 4, 4)
     assert (train.labels == 0).sum() + (test.labels == 0).sum() == 16
 
 
@@ -246,7 +246,7 @@ def own_set():
 
 def test_data_by_import_path():
     parts = open_data("test_sources:own_pair")
-    assert [len(parts.hessian), len(parts.sensitivity)] == [40, 20]
+    assert [len(parts.training), len(parts.calibration)] == [40, 20]
     assert len(open_data("test_sources:own_pair", heldout="test_sources:own_set").heldout) == 10
 
 

@@ -29,7 +29,7 @@ HOSTILE = (
 
 def renamed(parts: Parts, names: tuple[str, ...]) -> Parts:
     """The same images with other class names."""
-    return Parts(*(replace(part, classes=names) for part in (parts.hessian, parts.sensitivity, parts.heldout)))
+    return Parts(*(replace(part, classes=names) for part in (parts.training, parts.calibration, parts.heldout)))
 
 
 def hundred_classes() -> tuple[nn.Module, dict[str, hs.LabelledSet]]:
@@ -50,7 +50,7 @@ def hundred_classes() -> tuple[nn.Module, dict[str, hs.LabelledSet]]:
         nn.functional.cross_entropy(net(inputs), labels).backward()
         optimizer.step()
     names = [f"class {i:02d}" for i in range(100)]
-    parts = {"hessian_data": (inputs, labels), "sensitivity_data": draw(), "heldout_data": draw()}
+    parts = {"training_data": (inputs, labels), "calibration_data": draw(), "heldout_data": draw()}
     return net, {part: hs.as_labelled(pair, classes=names) for part, pair in parts.items()}
 
 

@@ -8,8 +8,8 @@ from runs import HOSTILE, give_front, made_up_front, renamed
 
 import hessian_surgery as hs
 from conftest import operate
-from hessian_surgery.evidence import ClassTest
-from hessian_surgery.models.small import SmallNet
+from hessian_surgery.evidence.paired_tests import ClassTest
+from hessian_surgery.model.smallnet import SmallNet
 from hessian_surgery.report.explorer import explored_command
 from hessian_surgery.report.markup import embedded, name, short, text
 from hessian_surgery.report.provenance import command_line, reproduction
@@ -162,7 +162,7 @@ def test_the_explorer_is_there_where_a_front_is(outcome, tmp_path):
 def test_a_gap_between_the_halves_is_said(outcome):
     run = run_of(outcome, None, INPUTS)
     told = halves_gap(run)
-    before, after = run.findings.sensitivity.metrics()
+    before, after = run.findings.calibration.metrics()
     assert (told is not None) == (after.sigma - before.sigma < run.findings.tests.sigma.interval[0])
 
 

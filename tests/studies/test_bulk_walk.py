@@ -5,7 +5,7 @@ from drawings import check_report
 
 import hessian_surgery as hs
 from conftest import build, dense_hessian
-from hessian_surgery.evaluation import compute_logits
+from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.studies import bulk_walk as study
 from hessian_surgery.studies.bulk_walk import bulk_walk, walk
 from hessian_surgery.studies.setting import Seeking
@@ -70,8 +70,8 @@ def test_weights_come_back_and_the_start_is_the_model(kind, trained, digits_part
     seen = []
     result = walk(
         trained,
-        digits_parts.hessian,
-        digits_parts.sensitivity,
+        digits_parts.training,
+        digits_parts.calibration,
         Seeking(spikes=3, samples=32),
         kind=kind,
         steps=2,
@@ -80,13 +80,13 @@ def test_weights_come_back_and_the_start_is_the_model(kind, trained, digits_part
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
     assert seen == sorted(seen)
     assert seen[-1] == (1000, 1000)
-    logits, labels = compute_logits(hs.Classifier(trained), digits_parts.sensitivity), digits_parts.sensitivity.labels
+    logits, labels = compute_logits(hs.Classifier(trained), digits_parts.calibration), digits_parts.calibration.labels
     start = result.points[0]
     assert [point.step for point in result.points] == [0, 1, 2]
     assert start.displacement == 0
     assert start.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-5)
     assert start.accuracy == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
-    assert np.average(start.per_class, weights=digits_parts.sensitivity.counts) == pytest.approx(start.accuracy)
+    assert np.average(start.per_class, weights=digits_parts.calibration.counts) == pytest.approx(start.accuracy)
 
 
 def test_weights_come_back_after_a_failure(trained, digits_parts, recorded):
@@ -99,8 +99,8 @@ def test_weights_come_back_after_a_failure(trained, digits_parts, recorded):
     with pytest.raises(KeyboardInterrupt):
         walk(
             trained,
-            digits_parts.hessian,
-            digits_parts.sensitivity,
+            digits_parts.training,
+            digits_parts.calibration,
             Seeking(spikes=2, samples=32),
             steps=2,
             progress=stop,
@@ -122,7 +122,7 @@ def test_a_wall_gives_up_the_direction_for_good(batch, recorded):
 
 def test_three_walks_from_one_vector(trained, digits_parts, recorded, tmp_path):
     seeking = Seeking(spikes=9, samples=64, seed=1)
-    result = bulk_walk(trained, digits_parts.hessian, digits_parts.sensitivity, seeking, steps=3)
+    result = bulk_walk(trained, digits_parts.training, digits_parts.calibration, seeking, steps=3)
     bulk, spike, random = (getattr(result, kind).points for kind in KINDS)
     assert [getattr(result, kind).kind for kind in KINDS] == list(KINDS)
     assert bulk[0] == spike[0] == random[0]
@@ -149,4 +149,4 @@ def test_three_walks_from_one_vector(trained, digits_parts, recorded, tmp_path):
 )
 def test_bad_options_are_named(option, message, trained, digits_parts):
     with pytest.raises(hs.InputError, match=message):
-        walk(trained, digits_parts.hessian, digits_parts.sensitivity, **option)
+        walk(trained, digits_parts.training, digits_parts.calibration, **option)

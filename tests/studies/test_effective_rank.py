@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import hessian_surgery as hs
-from hessian_surgery.metrics import effective_rank
+from hessian_surgery.evidence.effective_rank import effective_rank
 from hessian_surgery.studies import effective_rank as study
 from hessian_surgery.studies.effective_rank import (
     effective_rank_study,
@@ -24,8 +24,8 @@ def test_digits(trained, digits_parts, tmp_path):
     seen = []
     result = effective_rank_study(
         trained,
-        digits_parts.hessian,
-        digits_parts.sensitivity,
+        digits_parts.training,
+        digits_parts.calibration,
         Seeking(samples=64),
         epsilon=0.05,
         progress=lambda done, total: seen.append((done, total)),
@@ -34,8 +34,8 @@ def test_digits(trained, digits_parts, tmp_path):
     assert seen == sorted(seen)
     assert seen[-1] == (1000, 1000)
 
-    spectrum = hs.lanczos(hs.Hessian(trained, hs.hessian_batch(digits_parts.hessian, 64)), 9)
-    matrix = hs.sensitivity(trained, spectrum, digits_parts.sensitivity, 0.05)
+    spectrum = hs.lanczos(hs.Hessian(trained, hs.hessian_batch(digits_parts.training, 64)), 9)
+    matrix = hs.sensitivity(trained, spectrum, digits_parts.calibration, 0.05)
     assert result.sensitivity == matrix.tolist()
     values = np.linalg.svd(matrix, compute_uv=False)
     rank = result.effective_rank
@@ -52,8 +52,8 @@ def test_digits(trained, digits_parts, tmp_path):
 def test_one_spike_has_rank_one_and_no_second_value(trained, digits_parts, tmp_path):
     result = effective_rank_study(
         trained,
-        digits_parts.hessian,
-        digits_parts.sensitivity,
+        digits_parts.training,
+        digits_parts.calibration,
         Seeking(spikes=1, samples=32),
         epsilon=0.1,
         bootstrap=20,
@@ -67,8 +67,8 @@ def test_one_spike_has_rank_one_and_no_second_value(trained, digits_parts, tmp_p
 def test_a_probe_too_small_to_flip_an_image(trained, digits_parts, tmp_path):
     result = effective_rank_study(
         trained,
-        digits_parts.hessian,
-        digits_parts.sensitivity,
+        digits_parts.training,
+        digits_parts.calibration,
         Seeking(spikes=2, samples=32),
         epsilon=1e-9,
         bootstrap=20,
@@ -158,4 +158,4 @@ def test_what_is_corrected_stays_possible():
 def test_bad_options_are_named(option, trained, digits_parts):
     name = next(iter(option))
     with pytest.raises(hs.InputError, match=f"{name}: got 0"):
-        effective_rank_study(trained, digits_parts.hessian, digits_parts.sensitivity, **option)
+        effective_rank_study(trained, digits_parts.training, digits_parts.calibration, **option)

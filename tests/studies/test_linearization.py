@@ -4,16 +4,16 @@ import torch
 from drawings import check_report
 
 import hessian_surgery as hs
+from hessian_surgery.paper.plan import strong_floor
+from hessian_surgery.paper.sensitivity import accuracies
 from hessian_surgery.studies import linearization as study
 from hessian_surgery.studies.linearization import AMPLITUDES, Step, fit_norms, linearization
 from hessian_surgery.studies.setting import Seeking
-from hessian_surgery.surgery.planning import strong_floor
-from hessian_surgery.surgery.sensitivity import accuracies
 
 
 def sweep(model, parts, **options):
     given = {"amplitudes": (0.02, 0.05, 0.1, 0.2, 0.4), "epsilon": 0.05} | options
-    return linearization(model, parts.hessian, parts.sensitivity, Seeking(spikes=4, samples=64), **given)
+    return linearization(model, parts.training, parts.calibration, Seeking(spikes=4, samples=64), **given)
 
 
 def test_each_step_done_by_hand(trained, digits_parts, tmp_path):
@@ -24,8 +24,8 @@ def test_each_step_done_by_hand(trained, digits_parts, tmp_path):
     assert seen == sorted(seen)
     assert seen[-1] == (1000, 1000)
 
-    data, classifier = digits_parts.sensitivity, hs.Classifier(trained)
-    spectrum = hs.lanczos(hs.Hessian(trained, hs.hessian_batch(digits_parts.hessian, 64)), 4)
+    data, classifier = digits_parts.calibration, hs.Classifier(trained)
+    spectrum = hs.lanczos(hs.Hessian(trained, hs.hessian_batch(digits_parts.training, 64)), 4)
     matrix = hs.sensitivity(trained, spectrum, data, 0.05)
     assert result.sensitivity == matrix.tolist()
     start = accuracies(classifier, data)

@@ -15,7 +15,7 @@ def setting(model, data, **options):
 
 
 def test_spikes_are_those_of_the_present_weights(trained, digits_parts):
-    found = setting(trained, digits_parts.hessian, parameters="fc.*")
+    found = setting(trained, digits_parts.training, parameters="fc.*")
     expected = hs.lanczos(hs.Hessian(trained, found.batch, found.space), 3)
     assert len(found.batch) == 32
     assert found.space.names == ("fc.weight", "fc.bias")
@@ -23,13 +23,13 @@ def test_spikes_are_those_of_the_present_weights(trained, digits_parts):
 
 
 def test_by_default_one_spike_fewer_than_the_classes(trained, digits_parts, batch):
-    assert setting(trained, digits_parts.hessian, spikes=None).spikes == 9
+    assert setting(trained, digits_parts.training, spikes=None).spikes == 9
     assert setting(build("conv"), batch, spikes=None).spikes == 2
 
 
 def test_the_basis_is_kept_as_asked_for(trained, digits_parts):
     options = {"basis": "disk", "precision": "bfloat16", "basis_memory": 0.3e-3}
-    found = setting(trained, digits_parts.hessian, **options)
+    found = setting(trained, digits_parts.training, **options)
     assert (found.storage.place, found.storage.precision) == ("disk", "bfloat16")
     assert found.storage.rows == few_rows(3)
     longer = found.with_steps(24).find_spikes()
@@ -82,7 +82,7 @@ def test_parts_of_parts_make_one_whole():
 
 def test_what_cannot_be_studied_is_refused(trained, digits_parts):
     with pytest.raises(hs.InputError, match=r"model: 'features.0.weight' is held in half precision"):
-        setting(trained.half(), digits_parts.hessian)
+        setting(trained.half(), digits_parts.training)
     few = hs.as_labelled((torch.zeros(3, 1, 8, 8), torch.arange(3)), classes=[str(i) for i in range(10)])
     with pytest.raises(hs.InputError, match="measure_data: no image of class '3'"):
         open_measured(trained, few, "measure_data")
@@ -91,5 +91,5 @@ def test_what_cannot_be_studied_is_refused(trained, digits_parts):
 def test_a_loss_without_curvature_has_no_spike():
     inputs, labels = torch.zeros(4, 3), torch.arange(4) % 2
     flat = setting(nn.Linear(3, 2, bias=False), (inputs, labels), spikes=1)
-    with pytest.raises(hs.InputError, match="hessian_data: the Hessian has no positive eigenvalue"):
+    with pytest.raises(hs.InputError, match="training_data: the Hessian has no positive eigenvalue"):
         flat.find_spikes()

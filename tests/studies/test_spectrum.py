@@ -50,7 +50,7 @@ def test_the_bulk_by_hand():
 
 
 def test_the_report_in_words_figures_and_files(trained, digits_parts, tmp_path):
-    found = spectrum_study(trained, digits_parts.hessian, Seeking(basis="disk"), density_steps=20, probes=3)
+    found = spectrum_study(trained, digits_parts.training, Seeking(basis="disk"), density_steps=20, probes=3)
     text = describe(found)
     assert "9 of 9 have converged to 0.01" in text
     assert "on disk in" in text

@@ -12,7 +12,7 @@ from hessian_surgery.studies.stability import agreement, nested_batches, stabili
 
 
 def test_smaller_batches_are_part_of_larger_ones(digits_parts):
-    pool = hs.hessian_batch(digits_parts.hessian, 128)
+    pool = hs.hessian_batch(digits_parts.training, 128)
     small, middle, large = (batch.index.tolist() for batch in nested_batches(pool, (32, 64, 128), seed=0))
     assert set(small) < set(middle) < set(large) == set(pool.index.tolist())
     assert [len(small), len(middle), len(large)] == [32, 64, 128]
@@ -26,7 +26,7 @@ def test_digits(trained, digits_parts, tmp_path):
     seen = []
     result = stability(
         trained,
-        digits_parts.hessian,
+        digits_parts.training,
         sizes=(128, 32, 128),
         subspaces=(3, 6, 12),
         progress=lambda done, total: seen.append((done, total)),
@@ -88,8 +88,8 @@ def test_one_size_and_no_subspace_can_be_told_and_drawn(batch, tmp_path):
 
 def test_bad_sizes_are_named(trained, digits_parts):
     with pytest.raises(hs.InputError, match=r"sizes: got \(\); give one or more"):
-        stability(trained, digits_parts.hessian, sizes=())
+        stability(trained, digits_parts.training, sizes=())
     with pytest.raises(hs.InputError, match="sizes: got 5000, but data has only 248 images"):
-        stability(trained, digits_parts.hessian, sizes=(64, 5000))
+        stability(trained, digits_parts.training, sizes=(64, 5000))
     with pytest.raises(hs.InputError, match="steps: got 0"):
-        stability(trained, digits_parts.hessian, steps=0)
+        stability(trained, digits_parts.training, steps=0)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hessian_surgery.comparison.fronts import Fronts, difference
-from hessian_surgery.evidence import Difference
+from hessian_surgery.evidence.paired_tests import Difference
 
 # Controls, which are not recommended.
 CONTROLS = ("nothing", "temperature", "class-bias", "random")

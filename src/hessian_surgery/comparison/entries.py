@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from hessian_surgery.baselines.finetune import FINETUNES
+from hessian_surgery.baselines.posthoc import FROM_LOGITS, POSTHOC, Posthoc, along
 from hessian_surgery.errors import InputError
-from hessian_surgery.rivals.finetune import FINETUNES
-from hessian_surgery.rivals.posthoc import FROM_LOGITS, POSTHOC, Posthoc, along
 
 # Whole operations, rounds and all: the paper's loop, and what `operate` does by default.
 LOOP, OPERATE = "loop", "operate"

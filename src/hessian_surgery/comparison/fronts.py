@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessian_surgery.baselines.edits import Edit
+from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.comparison.protocol import Half, Protocol
 from hessian_surgery.comparison.running import Outcome
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence import Difference
-from hessian_surgery.metrics import Array
-from hessian_surgery.objective import unbeaten
-from hessian_surgery.rivals.edits import Edit
-from hessian_surgery.rivals.subject import Subject
+from hessian_surgery.evidence.paired_tests import Difference
+from hessian_surgery.evidence.rates import unbeaten
 from hessian_surgery.seeding import numpy_generator
+from hessian_surgery.types import Array
 
 RESAMPLES = 2000
 # What every row is compared with at equal accuracy.
@@ -28,7 +28,7 @@ class Row:
 
     Attributes:
         name: of the entry.
-        budget: accuracy that it might give up on the sensitivity half; None where it has one point.
+        budget: accuracy that it might give up on the calibration half; None where it has one point.
         splits: how many splits it was judged on.
         delta_accuracy: against the model as it is.
         sigma: σ of the class accuracies.

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from torch import nn
 
-from hessian_surgery.classifier import Classifier, as_classifier
+from hessian_surgery.baselines.posthoc import FROM_LOGITS
+from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.comparison.entries import FAMILIES, WHOLE, Entry, require_logits_only
 from hessian_surgery.comparison.fronts import Fronts, weigh
 from hessian_surgery.comparison.preparing import Patient, examine
@@ -24,11 +25,10 @@ from hessian_surgery.comparison.running import (
 )
 from hessian_surgery.data.labelled import Data, as_labelled
 from hessian_surgery.errors import InputError
-from hessian_surgery.rivals.posthoc import FROM_LOGITS
-from hessian_surgery.rivals.subject import Subject
-from hessian_surgery.surgery.config import SurgeryConfig
-from hessian_surgery.surgery.loop import Observer
-from hessian_surgery.surgery.prepare import every_class
+from hessian_surgery.model.classifier import Classifier, as_classifier
+from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.problem import every_class
+from hessian_surgery.paper.loop import Observer
 
 
 def compare(

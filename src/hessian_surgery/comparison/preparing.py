@@ -6,25 +6,22 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from hessian_surgery.classifier import Classifier
+from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.comparison.entries import FAMILIES, wanted_count
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.directions import (
-    Directions,
-    Probe,
-    bias_directions,
-    class_gradients,
-    random_directions,
-    spike_directions,
-)
+from hessian_surgery.directions.biases import bias_directions
+from hessian_surgery.directions.class_gradients import class_gradients
+from hessian_surgery.directions.family import Directions, Probe
+from hessian_surgery.directions.logit_changes import measuring
+from hessian_surgery.directions.random import random_directions
+from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.errors import InputError
-from hessian_surgery.evaluation import compute_logits
-from hessian_surgery.models.head import compute_features, find_head
-from hessian_surgery.rivals.subject import Subject
-from hessian_surgery.surgery.config import SurgeryConfig
-from hessian_surgery.surgery.loop import Observer, Problem, curvature, find_spikes
-from hessian_surgery.surgery.prepare import plan_memory, prepare
-from hessian_surgery.tangents import measuring
+from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.head import compute_features, find_head
+from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.problem import plan_memory, prepare
+from hessian_surgery.paper.loop import Observer, Problem, curvature, find_spikes
 
 
 @dataclass(frozen=True)
@@ -49,9 +46,9 @@ def examine(patient: Patient, methods: Iterable[str], observer: Observer) -> Sub
     methods = list(methods)
     classifier = patient.classifier
     # One spike, so that a model that has none, or no room for many, can still be compared in other ways.
-    config = replace(patient.config, spikes=1, sensitivity_cap=None)
+    config = replace(patient.config, spikes=1, calibration_cap=None)
     problem, _ = prepare(classifier, patient.training, patient.images, config)
-    images = problem.sensitivity_data
+    images = problem.calibration_data
     first, _ = next(images.batches(2, classifier.device))
     head = find_head(classifier, first)
     size, device = patient.config.batch_size, problem.space.device
@@ -92,7 +89,7 @@ def _family(
     name: str, patient: Patient, problem: Problem, subject: Subject, methods: list[str], observer: Observer
 ) -> Directions:
     """A family of directions, as many as a method asks for at most."""
-    images, config = problem.sensitivity_data, patient.config
+    images, config = problem.calibration_data, patient.config
     asked = [wanted_count(m) or subject.counts[name] for m in methods if FAMILIES.get(_base(m)) == name]
     probe = Probe(
         patient.classifier,

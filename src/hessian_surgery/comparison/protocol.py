@@ -33,7 +33,7 @@ class Protocol:
     Attributes:
         methods: names of entries; `parse_entry` says what there is.
         splits: how often the images are halved anew, stratified.
-        budgets: accuracy that may be given up on the sensitivity half, as fractions.
+        budgets: accuracy that may be given up on the calibration half, as fractions.
         epochs: of each training.
         seed: of the first split; the others follow.
         part: "all" halves all images anew for each split. "development" does so inside one half, fixed by the seed,

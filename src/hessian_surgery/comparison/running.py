@@ -9,19 +9,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hessian_surgery.baselines.edits import Edit, Start, apply_edits
+from hessian_surgery.baselines.finetune import FINETUNES, finetune
+from hessian_surgery.baselines.posthoc import Candidate
+from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.comparison.entries import OPERATE, Entry, posthoc
 from hessian_surgery.comparison.preparing import Patient
 from hessian_surgery.comparison.protocol import Half, Protocol
 from hessian_surgery.errors import InputError
-from hessian_surgery.evaluation import compute_logits
-from hessian_surgery.objective import choose, rates, require_classes
-from hessian_surgery.rivals.edits import Edit, Start, apply_edits
-from hessian_surgery.rivals.finetune import FINETUNES, finetune
-from hessian_surgery.rivals.posthoc import Candidate
-from hessian_surgery.rivals.subject import Subject
-from hessian_surgery.surgery.loop import Observer, run_loop
-from hessian_surgery.surgery.planned import run_planned
-from hessian_surgery.surgery.prepare import prepare
+from hessian_surgery.evidence.rates import choose, rates, require_classes
+from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.operation.problem import prepare
+from hessian_surgery.operation.rounds import run_planned
+from hessian_surgery.paper.loop import Observer, run_loop
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Outcome:
 
     Attributes:
         name: of the entry.
-        budget: accuracy that it might give up on the sensitivity half, as a fraction; None where it has one point.
+        budget: accuracy that it might give up on the calibration half, as a fraction; None where it has one point.
         predicted: the answer to each image (S, N), of each split; −1 in a split in which it failed or was not run.
         reasons: why it failed, by split.
         seconds: preparing once and fitting on one split, on average.
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def run_swept(entry: Entry, trial: Trial) -> list[Outcome]:
-    """A chain of post-hoc methods, fitted on each split's sensitivity half at each budget."""
+    """A chain of post-hoc methods, fitted on each split's calibration half at each budget."""
     halves, budgets = trial.halves, trial.protocol.budgets
     predicted = {budget: torch.full((len(halves), len(trial.base.labels)), -1) for budget in budgets}
     reasons: dict[float, dict[int, str]] = {budget: {} for budget in budgets}
@@ -88,7 +88,7 @@ def run_swept(entry: Entry, trial: Trial) -> list[Outcome]:
 
 
 def carry_out(entry: Entry, trial: Trial, half: Half, budgets: tuple[float, ...]) -> dict[float, Start | str]:
-    """A chain's post-hoc methods one after the other, each chosen on the sensitivity half above the floor.
+    """A chain's post-hoc methods one after the other, each chosen on the calibration half above the floor.
 
     The floor is the accuracy of the base model there, less the budget; a chain that starts below it, after a
     training, must not lose more. Budgets that have led to the same place so far share the next fit.
@@ -99,7 +99,7 @@ def carry_out(entry: Entry, trial: Trial, half: Half, budgets: tuple[float, ...]
     subject, base = trial.subject, trial.base
     labels, classes = base.labels[half.chosen], len(base.classes)
     try:
-        for part, where in ((half.chosen, "sensitivity"), (half.held, "held-out")):
+        for part, where in ((half.chosen, "calibration"), (half.held, "held-out")):
             require_classes(base.labels[part], base.classes, where)
         floor = min(rates(s.logits[half.chosen], labels, classes).accuracy for s in (base, subject))
     except InputError as reason:
@@ -122,7 +122,7 @@ def carry_out(entry: Entry, trial: Trial, half: Half, budgets: tuple[float, ...]
 
 
 def run_whole(entry: Entry, trial: Trial, patient: Patient) -> list[Outcome]:
-    """A whole operation on each split's sensitivity half; one point, whose price is its own.
+    """A whole operation on each split's calibration half; one point, whose price is its own.
 
     `operate` has the headline budget; `loop` is Algorithm 2.
     """
@@ -147,7 +147,7 @@ def run_whole(entry: Entry, trial: Trial, patient: Patient) -> list[Outcome]:
 def run_trained(entry: Entry, trial: Trial, patient: Patient, folder: Path | None) -> list[Outcome]:
     """A chain that ends in a training: operated on the first split, then trained; judged on that split alone.
 
-    The training sees no labelled image of the comparison, but what it starts from has seen the sensitivity half.
+    The training sees no labelled image of the comparison, but what it starts from has seen the calibration half.
     """
     budget = trial.protocol.headline
 

@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from hessian_surgery.classifier import deterministic_kernels
 from hessian_surgery.curvature.basis import Basis, Storage
 from hessian_surgery.curvature.krylov import Krylov, gaussian
-from hessian_surgery.curvature.lanczos import Progress
 from hessian_surgery.curvature.memory import choose_storage
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.errors import InputError
-from hessian_surgery.metrics import Array
+from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.seeding import generator
+from hessian_surgery.types import Array, Progress
 
 
 @dataclass(frozen=True)

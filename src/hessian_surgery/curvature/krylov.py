@@ -12,8 +12,8 @@ from hessian_surgery.curvature.basis import Basis, inner, length
 from hessian_surgery.curvature.memory import Watch
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.errors import InputError
-from hessian_surgery.metrics import Array
-from hessian_surgery.parameters import ParameterSpace
+from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.types import Array
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Krylov:
         beta = self._orthogonalize(product, column)
         size = float(np.hypot(np.linalg.norm(column), beta))  # of the product, before anything was taken away
         if not np.isfinite(size):
-            raise InputError("hessian_data: a Hessian product is not finite; check the weights and the images for NaN")
+            raise InputError("training_data: a Hessian product is not finite; check the weights and the images for NaN")
         self._scale = max(self._scale, size)
         self._previous = vector
         self._projected[: j + 1, j] = self._projected[j, : j + 1] = column

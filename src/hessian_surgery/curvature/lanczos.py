@@ -1,25 +1,22 @@
 """Lanczos (Algorithm 1): the leading eigenpairs, "spikes", of an operator known by its products."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessian_surgery.classifier import deterministic_kernels
 from hessian_surgery.curvature.basis import Basis, Storage
 from hessian_surgery.curvature.krylov import Krylov, gaussian, positive
 from hessian_surgery.curvature.memory import Watch, choose_storage
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.errors import InputError
-from hessian_surgery.metrics import Array
-from hessian_surgery.parameters import ParameterSpace
+from hessian_surgery.model.classifier import deterministic_kernels
+from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.seeding import generator
+from hessian_surgery.types import Array, Progress
 
-Progress: TypeAlias = Callable[[int, int], None]
 TOLERANCE = 1e-2
 
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hessian_surgery import batches
-from hessian_surgery.classifier import Classifier
 from hessian_surgery.curvature.basis import Place, Precision, Storage
+from hessian_surgery.data import batches
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
-from hessian_surgery.losses import cross_entropy
-from hessian_surgery.parameters import ParameterSpace, parameter_space
+from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.losses import cross_entropy
+from hessian_surgery.model.parameters import ParameterSpace, parameter_space
 
 BasisPlace: TypeAlias = Literal["auto", "device", "host", "disk"]
 BasisPrecision: TypeAlias = Literal["auto", "full", "bfloat16"]

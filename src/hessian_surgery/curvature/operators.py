@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointError
 
-from hessian_surgery.batches import Inputs
-from hessian_surgery.classifier import Classifier, as_classifier, deterministic_kernels
-from hessian_surgery.curvature.capture import recordable, recorded
-from hessian_surgery.curvature.twice import cheap_second_derivatives
+from hessian_surgery.curvature.second_derivatives import cheap_second_derivatives
+from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import Data, as_labelled
 from hessian_surgery.errors import InputError
-from hessian_surgery.losses import Loss, cross_entropy
-from hessian_surgery.parameters import ParameterSpace, parameter_space
+from hessian_surgery.model.classifier import Classifier, as_classifier, deterministic_kernels
+from hessian_surgery.model.losses import Loss, cross_entropy
+from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+from hessian_surgery.recording import recordable, recorded
 
 Product: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -119,7 +119,7 @@ class BatchOperator(ABC):
     def _loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
         loss = self._loss(logits, labels)
         if not torch.isfinite(loss):
-            raise InputError(f"hessian_data: the loss on the batch is {loss.item()}; check the images and the weights")
+            raise InputError(f"training_data: the loss on the batch is {loss.item()}; check the images and the weights")
         return loss
 
     @contextmanager

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, default_collate
 
-from hessian_surgery import batches
-from hessian_surgery.batches import Inputs
+from hessian_surgery.data import batches
+from hessian_surgery.data.batches import Inputs
 from hessian_surgery.errors import InputError
 
 LABEL_KEYS = ("label", "labels")
@@ -101,7 +101,7 @@ def refuse_same(first: LabelledSet, second: LabelledSet, argument: str) -> None:
     common = shared(first, second)
     if 2 * common > len(second):
         raise InputError(
-            f"{argument}: {common} of its {len(second)} samples are in the sensitivity data as well; give other ones"
+            f"{argument}: {common} of its {len(second)} samples are in the calibration data as well; give other ones"
         )
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
-from hessian_surgery.data.cifar import read_cifar
-from hessian_surgery.data.digits import digits
-from hessian_surgery.data.imagefolder import read_imagefolder
 from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.isic import read_isic
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
-from hessian_surgery.data.parquet import parquet_files, read_parquet
+from hessian_surgery.data.readers.cifar import read_cifar
+from hessian_surgery.data.readers.digits import digits
+from hessian_surgery.data.readers.imagefolder import read_imagefolder
+from hessian_surgery.data.readers.isic import read_isic
+from hessian_surgery.data.readers.parquet import parquet_files, read_parquet
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
 from hessian_surgery.importing import call_object
@@ -20,7 +20,7 @@ from hessian_surgery.importing import call_object
 SPECS = "digits, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
 IMAGE_KINDS = ("parquet", "imagefolder", "cifar10", "cifar100", "isic")
 TEST_NAMES = ("test", "validation", "val", "valid")
-PARTS = ("hessian", "sensitivity", "heldout")
+PARTS = ("training", "calibration", "heldout")
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Parts:
     """The three parts of an operation's data; one that is neither needed nor given is empty.
 
     Attributes:
-        hessian: what Hessian batches are drawn from: training images.
-        sensitivity: images that every decision is made on.
+        training: what Hessian batches and class gradients are drawn from: training images.
+        calibration: images that every decision is made on.
         heldout: images that only the report sees.
     """
 
-    hessian: LabelledSet
-    sensitivity: LabelledSet
+    training: LabelledSet
+    calibration: LabelledSet
     heldout: LabelledSet
 
 
@@ -59,8 +59,8 @@ def open_data(
     seed: int = 0,
     preprocessing: Preprocessing = Preprocessing(),
     *,
-    hessian: str | None = None,
-    sensitivity: str | None = None,
+    training: str | None = None,
+    calibration: str | None = None,
     heldout: str | None = None,
     needs: Sequence[str] = PARTS,
 ) -> Parts:
@@ -70,10 +70,10 @@ def open_data(
         spec: gives all parts: Hessian batches from its train part, the halves of its test part for the other two.
         seed: fixes the halves, the digits task and ISIC's split.
         preprocessing: how images become inputs.
-        hessian: overrides that part: the train part of this spec, or all of it where it is one set.
-        sensitivity: likewise, with the test part; the held-out part is then the whole test part of `spec`.
-        heldout: likewise; the sensitivity part is then the whole test part of `spec`.
-        needs: the parts that must not be missing; the Hessian's always is among them.
+        training: overrides that part: the train part of this spec, or all of it where it is one set.
+        calibration: likewise, with the test part; the held-out part is then the whole test part of `spec`.
+        heldout: likewise; the calibration part is then the whole test part of `spec`.
+        needs: the parts that must not be missing; training is always among them.
 
     Raises:
         InputError: a part that is needed is missing, or two parts do not go together.
@@ -82,14 +82,14 @@ def open_data(
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
         return open_source(part_spec, seed, preprocessing).part(split, option) if part_spec else None
 
-    deciding, reporting = sensitivity or spec, heldout or spec
-    if (heldout or (sensitivity and "heldout" in needs)) and deciding == reporting:
+    deciding, reporting = calibration or spec, heldout or spec
+    if (heldout or (calibration and "heldout" in needs)) and deciding == reporting:
         raise InputError(
             f"heldout-data: {reporting} would be decided on and reported on; give --data alone to halve it"
         )
     whole = open_source(spec, seed, preprocessing) if spec else Source(None, None)
-    train = opened(hessian, "train", "hessian-data") if hessian else whole.train
-    decide, report = opened(sensitivity, "test", "sensitivity-data"), opened(heldout, "test", "heldout-data")
+    train = opened(training, "train", "training-data") if training else whole.train
+    decide, report = opened(calibration, "test", "calibration-data"), opened(heldout, "test", "heldout-data")
     if whole.test is not None:
         if decide is None and report is None:
             decide, report = stratified_split(whole.test, (0.5, 0.5), seed)
@@ -109,7 +109,7 @@ def _lacking(spec: str | None, source: Source, missing: list[str]) -> str:
         return f"data: missing; give --data, or {options}"
     if source.single is not None:
         return f"data: {spec} is one set, where train and test parts are looked for; give {options}"
-    part = "train" if "hessian" in missing else "test"
+    part = "train" if "training" in missing else "test"
     return f"data: {spec} has no {part} part; add one, or give {options}"
 
 

@@ -46,7 +46,7 @@ def stratified_folds(labels: Tensor, count: int, draw: torch.Generator | None = 
 
 
 def cap_per_class(data: LabelledSet, cap: int, seed: int = 0) -> LabelledSet:
-    """At most `cap` samples of each class, drawn at random (section 9.2's sensitivity set)."""
+    """At most `cap` samples of each class, drawn at random (section 9.2's calibration set)."""
     if cap < 1:
         raise InputError(f"cap: got {cap}; at least one sample a class is needed")
     shuffled = _shuffled_by_class(data.labels, generator(seed, "cap"))

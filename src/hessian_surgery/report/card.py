@@ -88,7 +88,7 @@ def _making(run: Run) -> str:
     lines = [f"- seed: {run.result['seed']}"]
     lines += [f"- {key}: {plain(str(value))}" for key, value in environment.items()]
     lines += [f"- SHA-256, {key}: `{value}`" for key, value in run.hashes.items()]
-    if {"data", "sensitivity_data"} & inputs.keys():
+    if {"data", "calibration_data"} & inputs.keys():
         command = command_line("operate", inputs)
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
         lines += ["", f"{fence}sh", command, fence]

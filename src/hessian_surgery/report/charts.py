@@ -20,7 +20,7 @@ def convergence(base: dict[str, float], iterations: Sequence[dict[str, Any]]) ->
     tried = [100 * record["candidate_sigma"] for record in iterations]
     panel = Panel(46, 26, 340, 150, (0, max(1, last)), (0, spread([0.0, *sigmas, *tried], 0.04)[1]))
     steps = _whole(last)
-    parts = [axes(panel, "iteration", "σ on the images decided on (pp)", steps, ticks(0, panel.y[1], 5))]
+    parts = [axes(panel, "iteration", "σ on the calibration images (pp)", steps, ticks(0, panel.y[1], 5))]
     parts.append(line(panel, list(enumerate(sigmas)), "c1"))
     parts.append(mark("circle", *panel.at(0, sigmas[0]), "c1 hollow"))
     for i, record in enumerate(iterations, 1):

@@ -25,7 +25,7 @@ def run_figures(run: Run) -> "dict[str, Figure]":
             {"before": (before.per_class, before.interval), "after": (after.per_class, after.interval)},
         ),
         "sensitivity": draw_sensitivity(first["sensitivity"], direction_names(run), run.classes, run.unit),
-        "iterations": draw_iterations(run.result["before"]["sensitivity"]["sigma"], records),
+        "iterations": draw_iterations(run.result["before"]["calibration"]["sigma"], records),
     }
     if first["eigenvalues"]:
         figures["spectrum"] = draw_spectrum(first["eigenvalues"], first["residuals"], run.config["tolerance"])
@@ -97,7 +97,7 @@ def draw_iterations(base: float, records: Sequence[dict[str, Any]]) -> "Figure":
     undone = [(r["iteration"], 100 * r["candidate_sigma"]) for r in records if not r["accepted"] and r["alpha_max"] > 0]
     if undone:
         left.plot(*zip(*undone, strict=True), "x", color=VERMILION, ms=8, label="rolled back")
-    left.set(xlabel="iteration", ylabel="σ on the images decided on (pp)")
+    left.set(xlabel="iteration", ylabel="σ on the calibration images (pp)")
     left.legend(frameon=False)
     lengths = [r["alpha_max"] for r in records]
     faces = [BLUE if r["accepted"] else "white" for r in records]

@@ -80,7 +80,7 @@ def explored_command(run: Run, objective: str, budget: float) -> str:
     """What does that operation: the run's own command with another aim, budget and folder, and one round."""
     chosen = {"target": objective, "budget": f"{budget:g}", "iterations": 1}
     options = run.config["inputs"]
-    if not {"data", "sensitivity_data"} & options.keys():
+    if not {"data", "calibration_data"} & options.keys():
         aims = f'target="{objective}", targets={{}}, budget={budget:g}, iterations=1'
         return f"hs.operate(model, ..., config=dataclasses.replace(config, {aims}))"
     folder = f"{options.get('out', 'run')}-{objective}-{budget:g}"

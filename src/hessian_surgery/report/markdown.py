@@ -1,7 +1,7 @@
 """A finished run as Markdown, for a colleague or a pull request."""
 
-from hessian_surgery.evidence import Flow, PairedTests
-from hessian_surgery.surgery.outcome import Findings
+from hessian_surgery.evidence.paired_tests import Flow, PairedTests
+from hessian_surgery.operation.outcome import Findings
 
 SUMMARY = {"sigma": "σ", "worst": "worst class", "balanced_accuracy": "balanced", "accuracy": "accuracy"}
 MANY_CLASSES = 24

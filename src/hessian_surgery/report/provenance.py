@@ -25,7 +25,7 @@ def reproduction(
         facts: seed, versions, device, time, by name.
         hashes: SHA-256 by what it is of.
     """
-    if {"data", "sensitivity_data", "logits"} & options.keys():
+    if {"data", "calibration_data", "logits"} & options.keys():
         how = "<p>From the folder that it was first run in; <code>--out</code> must be a new folder.</p>"
         elsewhere = {"out": f"{options['out']}-again"} if "out" in options else {}
         how += copyable(command_line(command, {**options, **elsewhere}), "again")

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from hessian_surgery.files import read_json
-from hessian_surgery.models.checkpoint import Checkpoint
-from hessian_surgery.patch import WeightPatch, load_patch
+from hessian_surgery.operation.outcome import Findings, Outcome, load_findings, read_result
 from hessian_surgery.report.sensitivity import COEFFICIENT, LENGTH, spike_names
-from hessian_surgery.surgery.outcome import Findings, Outcome, load_findings, read_result
+from hessian_surgery.weights.checkpoint import Checkpoint
+from hessian_surgery.weights.patch import WeightPatch, load_patch
 
 
 @dataclass(frozen=True)

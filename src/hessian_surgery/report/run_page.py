@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hessian_surgery.evidence import ClassTest, Flow
+from hessian_surgery.evidence.paired_tests import ClassTest, Flow
 from hessian_surgery.report import charts
 from hessian_surgery.report.comparison_page import front_section
 from hessian_surgery.report.explorer import explorer
@@ -84,13 +84,13 @@ def _acceptance(run: Run) -> str:
 
 
 def _warnings(run: Run) -> Section:
-    """What limits what can be said, and how far the gain carried over from the images decided on."""
+    """What limits what can be said, and how far the gain carried over from the calibration images."""
     listed = [text(warning) for warning in run.findings.warnings]
     gap = halves_gap(run)
     listed += [text(gap)] if gap else []
     body = warning_list(listed)
     rows = []
-    parts = {"decided on": run.findings.sensitivity, "held out": run.findings.heldout}
+    parts = {"decided on": run.findings.calibration, "held out": run.findings.heldout}
     for key, label in SUMMARY.items():
         cells = [f"{label}"]
         for images in parts.values():
@@ -98,18 +98,19 @@ def _warnings(run: Run) -> Section:
             cells += [f"{percent(before)} → {percent(after)}", points(after - before)]
         rows.append(cells)
     head = ("", "decided on, %", "change pp", "held out, %", "change pp")
-    sizes = f"{len(run.findings.sensitivity.labels):,} images decided on, {len(run.findings.heldout.labels):,} held out"
+    counts = [len(images.labels) for images in parts.values()]
+    sizes = f"{counts[0]:,} calibration images, {counts[1]:,} held out"
     return Section("warnings", "Warnings, and the two halves", body + table(head, rows, sizes, "numbers"))
 
 
 def halves_gap(run: Run) -> str | None:
     """That less was gained on held-out images than on those decided on, where that is more than noise."""
-    before, after = run.findings.sensitivity.metrics()
+    before, after = run.findings.calibration.metrics()
     decided, test = after.sigma - before.sigma, run.findings.tests.sigma
     if decided >= test.interval[0]:
         return None
     return (
-        f"gap between the halves: σ changed by {100 * decided:+.1f} pp on the images decided on and by {test} on the "
+        f"gap between the halves: σ changed by {100 * decided:+.1f} pp on the calibration images and by {test} on the "
         "held-out ones; the difference is fitting to the former"
     )
 
@@ -193,7 +194,7 @@ def _flow_row(flow: Flow, most: int) -> tuple[str, ...]:
 
 
 def _iterations(run: Run) -> Section:
-    records, base = run.result["iterations"], run.result["before"]["sensitivity"]
+    records, base = run.result["iterations"], run.result["before"]["calibration"]
     rows = [
         (
             f"{record['iteration']}",

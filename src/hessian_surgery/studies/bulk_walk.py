@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from torch import nn
 
-from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.lanczos import Progress, Spectrum
+from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError
-from hessian_surgery.evaluation import answer
-from hessian_surgery.metrics import class_accuracy
-from hessian_surgery.parameters import Snapshot
+from hessian_surgery.evidence.metrics import class_accuracy
+from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.evaluation import answer
+from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.heading import Kind, bulk_alignment, norm, turn
 from hessian_surgery.studies.setting import Seeking, Setting, keeping_weights, open_measured, open_setting, part_of
+from hessian_surgery.types import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,7 +129,7 @@ class _Route:
 
 def bulk_walk(
     model: nn.Module | Classifier,
-    hessian_data: Data,
+    training_data: Data,
     measure_data: Data,
     seeking: Seeking = Seeking(),
     *,
@@ -143,14 +144,14 @@ def bulk_walk(
     vector shows whether the projection matters: at p ≫ K a random direction has √(1 − K/p) ≈ 1 of itself in the bulk.
     """
     routes = [_Route(kind, steps, length, wall) for kind in COLOURS]
-    setting, data = open_setting(model, hessian_data, seeking), open_measured(model, measure_data, "measure_data")
+    setting, data = open_setting(model, training_data, seeking), open_measured(model, measure_data, "measure_data")
     walks = {route.kind: _go(setting, data, route, part_of(progress, i, len(routes))) for i, route in enumerate(routes)}
     return BulkWalk(**walks)
 
 
 def walk(
     model: nn.Module | Classifier,
-    hessian_data: Data,
+    training_data: Data,
     measure_data: Data,
     seeking: Seeking = Seeking(),
     *,
@@ -164,7 +165,7 @@ def walk(
 
     Args:
         model: the trained classifier, θ_0.
-        hessian_data: what the Hessian batch is drawn from, once.
+        training_data: what the Hessian batch is drawn from, once.
         measure_data: images that loss and accuracies are measured on.
         seeking: how spikes are sought, at each step.
         kind: see `Walk`.
@@ -174,7 +175,7 @@ def walk(
         progress: called with (done, total) as Lanczos steps are taken.
     """
     route = _Route(kind, steps, length, wall)
-    setting, data = open_setting(model, hessian_data, seeking), open_measured(model, measure_data, "measure_data")
+    setting, data = open_setting(model, training_data, seeking), open_measured(model, measure_data, "measure_data")
     return _go(setting, data, route, progress)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar, nnls
 
-from hessian_surgery.metrics import Array
+from hessian_surgery.types import Array
 
 # An exponent outside is no answer but a sign that the points do not tell one.
 EXPONENTS = (0.05, 6.0)

@@ -8,16 +8,16 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 from torch import nn
 
-from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.lanczos import Progress, Spectrum
+from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError
-from hessian_surgery.evaluation import predict
-from hessian_surgery.metrics import Array
+from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
+from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.evaluation import predict
 from hessian_surgery.report.figures import BLUE, SKY, VERMILION, new_figure
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.studies.setting import Seeking, keeping_weights, open_measured, open_setting, part_of, spike_rows
-from hessian_surgery.surgery.diagnosis import SensitivityStructure, analyse
+from hessian_surgery.types import Array, Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,8 +91,8 @@ class EffectiveRank:
 
 def effective_rank_study(
     model: nn.Module | Classifier,
-    hessian_data: Data,
-    sensitivity_data: Data,
+    training_data: Data,
+    calibration_data: Data,
     seeking: Seeking = Seeking(),
     *,
     epsilon: float = 0.01,
@@ -103,8 +103,8 @@ def effective_rank_study(
 
     Args:
         model: the trained classifier; its weights come back bit for bit.
-        hessian_data: what the Hessian batch is drawn from.
-        sensitivity_data: images that S is measured on, in 2K passes.
+        training_data: what the Hessian batch is drawn from.
+        calibration_data: images that S is measured on, in 2K passes.
         seeking: how spikes are sought; its seed fixes the resamples too.
         epsilon: ε of S.
         bootstrap: resamples.
@@ -114,8 +114,8 @@ def effective_rank_study(
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
     if bootstrap < 1:
         raise InputError(f"bootstrap: got {bootstrap}; at least one resample is needed")
-    setting = open_setting(model, hessian_data, seeking)
-    data = open_measured(model, sensitivity_data, "sensitivity_data")
+    setting = open_setting(model, training_data, seeking)
+    data = open_measured(model, calibration_data, "calibration_data")
     spectrum = setting.find_spikes(progress=part_of(progress, 0, 2))
     correct = probe(setting.classifier, spectrum, data, epsilon, part_of(progress, 1, 2))
     return analyse_probe(correct, data, spectrum, epsilon, bootstrap, seeking.seed)

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.lanczos import Progress
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError
-from hessian_surgery.metrics import Array
+from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.paper.plan import Plan, plan, strong_floor
+from hessian_surgery.paper.sensitivity import accuracies, sensitivity
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.curves import Fit, fit_line, fit_offset_power, fit_power_law
 from hessian_surgery.studies.setting import Seeking, Setting, keeping_weights, open_measured, open_setting, part_of
-from hessian_surgery.surgery.planning import Plan, plan, strong_floor
-from hessian_surgery.surgery.sensitivity import accuracies, sensitivity
+from hessian_surgery.types import Array, Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,8 +99,8 @@ class Linearization:
 
 def linearization(
     model: nn.Module | Classifier,
-    hessian_data: Data,
-    sensitivity_data: Data,
+    training_data: Data,
+    calibration_data: Data,
     seeking: Seeking = Seeking(),
     *,
     amplitudes: Sequence[float] = AMPLITUDES,
@@ -114,8 +113,8 @@ def linearization(
 
     Args:
         model: the trained classifier; its weights come back bit for bit.
-        hessian_data: what the Hessian batch is drawn from.
-        sensitivity_data: images that S and the changes are measured on.
+        training_data: what the Hessian batch is drawn from.
+        calibration_data: images that S and the changes are measured on.
         seeking: how spikes are sought.
         amplitudes: α_max of each step.
         epsilon: ε of S.
@@ -125,8 +124,8 @@ def linearization(
     """
     if not amplitudes:
         raise InputError("amplitudes: got none; give at least one α_max")
-    setting = open_setting(model, hessian_data, seeking)
-    data = open_measured(model, sensitivity_data, "sensitivity_data")
+    setting = open_setting(model, training_data, seeking)
+    data = open_measured(model, calibration_data, "calibration_data")
     return _sweep(setting, data, amplitudes, epsilon, exponent, strong_above, progress)
 
 

@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from hessian_surgery.classifier import Classifier, as_classifier
 from hessian_surgery.curvature.basis import Storage
-from hessian_surgery.curvature.lanczos import TOLERANCE, Progress, Spectrum, lanczos
+from hessian_surgery.curvature.lanczos import TOLERANCE, Spectrum, lanczos
 from hessian_surgery.curvature.memory import BasisPlace, BasisPrecision, describe_storage, plan_room
 from hessian_surgery.curvature.operators import BatchOperator, Hessian
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import hessian_batch
 from hessian_surgery.errors import InputError
-from hessian_surgery.evaluation import check_classifier
-from hessian_surgery.losses import Loss, cross_entropy
-from hessian_surgery.parameters import ParameterSpace, Snapshot, parameter_space
-from hessian_surgery.surgery.prepare import every_class, refuse_half_precision
+from hessian_surgery.model.classifier import Classifier, as_classifier
+from hessian_surgery.model.evaluation import check_classifier
+from hessian_surgery.model.losses import Loss, cross_entropy
+from hessian_surgery.model.parameters import ParameterSpace, Snapshot, parameter_space
+from hessian_surgery.operation.problem import every_class, refuse_half_precision
+from hessian_surgery.types import Progress
 
 LOG = logging.getLogger(__name__)
 # What a bar counts to: parts of a study take unlike units, so the whole is told in thousandths.
@@ -112,7 +113,7 @@ class Setting:
             progress=progress,
         )
         if len(spectrum) == 0:
-            raise InputError("hessian_data: the Hessian has no positive eigenvalue here, so there is no spike to study")
+            raise InputError("training_data: the Hessian has no positive eigenvalue here, so there are no spikes")
         return spectrum
 
 
@@ -121,13 +122,13 @@ def spike_rows(spectrum: Spectrum) -> Tensor:
     return spectrum.vectors.to(spectrum.space.device, spectrum.space.dtype)
 
 
-def open_setting(model: nn.Module | Classifier, hessian_data: Data, seeking: Seeking) -> Setting:
-    """A `Setting` whose batch is drawn once from `hessian_data`.
+def open_setting(model: nn.Module | Classifier, training_data: Data, seeking: Seeking) -> Setting:
+    """A `Setting` whose batch is drawn once from `training_data`.
 
     Raises:
         InputError: it would not fit into memory; the message says what would.
     """
-    classifier, pool = as_classifier(model), as_labelled(hessian_data)
+    classifier, pool = as_classifier(model), as_labelled(training_data)
     space = parameter_space(classifier.module, seeking.parameters)
     refuse_half_precision(space)
     batch = hessian_batch(pool, seeking.samples, seed=seeking.seed).resident(classifier.device)

@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from hessian_surgery.classifier import Classifier
 from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.density import Density, spectral_density
-from hessian_surgery.curvature.lanczos import Progress, Spectrum
+from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.memory import basis_bytes, describe_storage
 from hessian_surgery.curvature.operators import GaussNewton, Hessian
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import InputError
-from hessian_surgery.metrics import Array
+from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.setting import LOG, Seeking, Setting, open_setting, part_of, plan_basis
-from hessian_surgery.tensorfile import save_tensors
+from hessian_surgery.types import Array, Progress
+from hessian_surgery.weights.tensorfile import save_tensors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +112,7 @@ class SpectrumReport:
 
 def spectrum_study(
     model: nn.Module | Classifier,
-    hessian_data: Data,
+    training_data: Data,
     seeking: Seeking = Seeking(),
     *,
     operator: OperatorName = "hessian",
@@ -125,7 +125,7 @@ def spectrum_study(
 
     Args:
         model: the trained classifier.
-        hessian_data: what the batch is drawn from.
+        training_data: what the batch is drawn from.
         seeking: how spikes are sought, and where the density's vectors are kept too; its `parameters` may be one
             layer's.
         operator: "hessian" or "gauss-newton".
@@ -136,7 +136,7 @@ def spectrum_study(
     """
     if operator not in get_args(OperatorName):
         raise InputError(f"operator: got {operator!r}; give {' or '.join(get_args(OperatorName))}")
-    setting = open_setting(model, hessian_data, seeking)
+    setting = open_setting(model, training_data, seeking)
     room = _density_storage(setting, density_steps) if density else None
     return _measure(setting, operator, room, probes, progress)
 

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from hessian_surgery.classifier import Classifier
-from hessian_surgery.curvature.lanczos import Progress, Spectrum
+from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError
+from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figures import BLUE, GREEN, VERMILION, new_figure
 from hessian_surgery.seeding import generator
 from hessian_surgery.studies.setting import Seeking, Setting, open_setting, part_of, spike_rows
 from hessian_surgery.studies.subspaces import common_coordinates, diagonal_cosines, matched_cosines, principal_angles
+from hessian_surgery.types import Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.metrics import Array
+from hessian_surgery.types import Array
 
 # Weights at a time: 150 MB for two sets of nine vectors.
 PIECE = 1 << 20

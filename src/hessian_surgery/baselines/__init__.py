@@ -1,0 +1,1 @@
+"""What a person would do instead of an operation."""

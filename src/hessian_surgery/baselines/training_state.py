@@ -1,0 +1,70 @@
+"""A training's state on disk after each epoch, so that a run killed at any moment goes on and ends the same."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from hessian_surgery.baselines.training_step import Training
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.errors import InputError
+from hessian_surgery.weights.tensorfile import read_tensors, save_tensors, weights_sha256
+
+
+def own_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers by name, those that `state_dict` leaves out as well; not copies."""
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+def fingerprint(config: Mapping[str, Any], module: nn.Module, data: LabelledSet) -> str:
+    """A hash of choices, starting weights and buffers, what of them is trainable, and which samples with which labels.
+
+    Not of the inputs themselves: that would read the whole set once more.
+    """
+    trainable = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    digest = hashlib.sha256(json.dumps([config, trainable, data.classes], sort_keys=True).encode())
+    digest.update(weights_sha256(own_tensors(module)).encode())
+    digest.update(weights_sha256({"index": data.index, "labels": data.labels}).encode())
+    return digest.hexdigest()
+
+
+def save_state(folder: Path, training: Training, epochs: int, identity: str) -> None:
+    """Write the state after so many epochs as one file: it is there whole, or the one before it is."""
+    held = {f"module.{name}": tensor for name, tensor in own_tensors(training.classifier.module).items()}
+    save_tensors(_path(folder), held | training.moments, {"identity": identity, "epochs": str(epochs)})
+
+
+def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dict[str, Tensor]]:
+    """Bring a saved state's weights and buffers into the module; how many epochs are done, and Adam's moments then."""
+    if not _path(folder).exists():
+        return 0, {}
+    try:
+        tensors, metadata = read_tensors(_path(folder))
+        theirs, epochs = metadata["identity"], int(metadata["epochs"])
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise InputError(f"folder: {_path(folder)} cannot be read: {error}") from error
+    if theirs != identity:
+        raise InputError(
+            f"folder: {folder} holds a fine-tuning with other options, starting weights or labels; "
+            "give those again, or another folder"
+        )
+    with torch.no_grad():
+        for name, tensor in own_tensors(module).items():
+            tensor.copy_(tensors[f"module.{name}"])
+    return epochs, {name: tensor for name, tensor in tensors.items() if name.startswith("adam.")}
+
+
+@torch.no_grad()
+def load_moments(training: Training, moments: Mapping[str, Tensor]) -> None:
+    """Bring Adam's moments back in place."""
+    for name, tensor in training.moments.items():
+        tensor.copy_(moments[name])
+
+
+def _path(folder: Path) -> Path:
+    return folder / "finetune.safetensors"

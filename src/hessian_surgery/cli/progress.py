@@ -1,0 +1,111 @@
+"""Progress in the terminal, on stderr: a bar for the whole operation and a line per iteration."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from hessian_surgery.paper.loop import IterationRecord, Observer
+
+# Where each stage of an iteration lies on the bar: start, and share of the iteration.
+STAGES = {
+    "lanczos": (0.0, 0.3),
+    "sensitivity": (0.3, 0.65),
+    "directions": (0.3, 0.5),
+    "plan": (0.8, 0.15),
+    "measure": (0.95, 0.05),
+}
+
+
+class BarObserver(Observer):
+    """A bar with the stage and the time left, where stderr is a terminal.
+
+    Args:
+        console: where to print.
+        total: what the bar counts to; None where that shows later.
+    """
+
+    def __init__(self, console: Console, total: int | None = None) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("[progress.description]{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("starting", total=total)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def remark(self, text: str) -> None:
+        """Name what comes now: beside the bar, or in a line where there is none."""
+        if self._console.is_terminal:
+            self._progress.update(self._task, description=escape(text), completed=0, total=None)
+        else:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, description=escape(name), completed=done, total=total)
+
+
+class TerminalObserver(BarObserver):
+    """The bar of a whole operation, and a line per iteration.
+
+    Args:
+        console: where to print.
+        iterations: how many there will be.
+        opening: lines to print once work begins, which is when the input has been found good.
+    """
+
+    def __init__(self, console: Console, iterations: int, opening: tuple[str, ...] = ()) -> None:
+        super().__init__(console, iterations)
+        self._opening = list(opening)
+        self._total = iterations
+        self._finished = 0
+
+    def remark(self, text: str) -> None:
+        """Print a line once work begins."""
+        self._opening.append(text)
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Move the bar within the present iteration."""
+        while self._opening:
+            self._console.print(self._opening.pop(0), highlight=False, markup=False, soft_wrap=True)
+        start, share = STAGES[name]
+        text = f"iteration {self._finished + 1}/{self._total} · {name} {done}/{total}"
+        place = self._finished + start + share * done / total
+        # However quick a stage is, it is seen.
+        self._progress.update(self._task, completed=place, description=text, refresh=done == total)
+
+    def iteration(self, record: IterationRecord) -> None:
+        """Print the iteration's line."""
+        self._finished = record.iteration
+        self._progress.update(self._task, completed=record.iteration)
+        self._console.print(
+            f"{record.iteration:>3}/{self._total} {_outcome(record)} σ {100 * record.sigma:5.2f} pp  "
+            f"worst {100 * record.worst:4.1f} %  accuracy {100 * record.accuracy:4.1f} %  "
+            f"step {record.alpha_max:.2g}  {sum(record.seconds.values()):.1f} s",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _outcome(record: IterationRecord) -> str:
+    """What became of an iteration, in a column."""
+    if record.accepted:
+        return "[green]accepted   [/]"
+    return "[yellow]rolled back[/]" if record.alpha_max > 0 else "[yellow]no step    [/]"

@@ -1,0 +1,128 @@
+"""Results as a person reads them: per-class tables, the verdict, a diagnosis, a cost."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hessian_surgery.curvature.memory import sized
+from hessian_surgery.operation.cost import Cost
+from hessian_surgery.operation.outcome import Findings
+from hessian_surgery.paper.diagnosis import Diagnosis
+from hessian_surgery.report.markdown import main_flows, most_changed, summary_rows
+
+COLOURS = {"better": "green", "worse": "red", "no detectable change": "yellow"}
+
+
+def print_findings(console: Console, findings: Findings) -> None:
+    """The held-out images, class by class, then all together, then the verdict."""
+    images, tests = findings.heldout, findings.tests
+    before, after = images.metrics()
+    table = Table(title=f"{len(images.labels)} held-out images", title_justify="left")
+    for heading in ("class", "images", "before %", "after %", "change pp", "visible", "p (Holm)"):
+        table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=heading != "class")
+    shown, left_out = most_changed(before.per_class, after.per_class)
+    for j in shown:
+        low, high = (100 * end for end in after.interval[j])
+        test = tests.per_class[j]
+        table.add_row(
+            escape(images.classes[j]),
+            str(before.count[j]),
+            f"{100 * before.per_class[j]:.1f}",
+            f"{100 * after.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]",
+            _signed(100 * (after.per_class[j] - before.per_class[j])),
+            f"[dim]±{100 * test.detectable:.0f}[/]",
+            f"{test.p_holm:.2g}" if test.claim else "[dim]too few[/]",
+        )
+    console.print(table)
+    if left_out:
+        console.print(f"[dim]… and {left_out} classes that changed less[/]")
+    console.print(_summary(findings))
+    for flow in main_flows(tests):
+        console.print(f"[dim]{escape(str(flow))}[/]", highlight=False)
+    _print_warnings(console, findings.warnings)
+    colour = COLOURS[findings.verdict.outcome]
+    console.print(f"[bold {colour}]{escape(findings.verdict.sentence)}[/]", highlight=False)
+
+
+def _summary(findings: Findings) -> Table:
+    summary = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("", "before", "after", "change \\[95 % interval]"):
+        summary.add_column(heading, justify="left")
+    for row in summary_rows(findings):
+        summary.add_row(*map(escape, row))
+    return summary
+
+
+def describe_choices(choices: dict[str, Any]) -> str:
+    """One line on what was settled: directions, budget or p, and which classes were protected."""
+    protected = ", ".join(choices["protected"]) or "none"
+    if "spikes" in choices:
+        how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
+    else:
+        how = f"along {choices['directions']}, giving up at most {100 * choices['budget']:.2g} pp of accuracy"
+    most = f"at most {100 * choices['max_drop']:.1f} pp lost"
+    return f"{how}; protected ({most}): {escape(protected)}"
+
+
+def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+    """Class accuracies, S, its structure, and the advice."""
+    console.print("[italic]Accuracy, and its answer to each spike λ (pp per 0.01 of amplitude)[/]", highlight=False)
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("class", overflow="ellipsis", max_width=12)
+    table.add_column("% \\[95 %]", justify="right", no_wrap=True)
+    spikes = range(min(len(diagnosis.eigenvalues), 9))
+    for i in spikes:
+        value = diagnosis.eigenvalues[i]
+        table.add_column(f"{value:.0f}" if value >= 10 else f"{value:.2g}", justify="right", no_wrap=True)
+    for j, name in enumerate(diagnosis.classes):
+        low, high = (100 * end for end in diagnosis.metrics.interval[j])
+        cells = [_signed(diagnosis.sensitivity[i][j]) for i in spikes]
+        accuracy = f"{100 * diagnosis.metrics.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]"
+        table.add_row(escape(name), accuracy, *cells)
+    console.print(table)
+    structure = diagnosis.structure
+    flatness = "–" if structure.flatness is None else f"{structure.flatness:.2f}×"
+    console.print(
+        f"effective rank {structure.effective_rank:.2f}   singular values {flatness} apart   "
+        f"‖S‖ {structure.frobenius:.3g}\n"
+        f"error ratio {diagnosis.error_ratio:.1f}, so the paper's rule gives p = {diagnosis.exponent:g}   "
+        f"probe ε {diagnosis.epsilon:.3g}",
+        highlight=False,
+    )
+    for one, other in structure.entangled:
+        console.print(f"every spike moves {escape(one)} and {escape(other)} in opposite directions", highlight=False)
+    _print_warnings(console, diagnosis.warnings)
+    console.print(f"[bold]{escape(diagnosis.advice)}[/]", highlight=False)
+
+
+def print_cost(console: Console, cost: Cost) -> None:
+    """What `--dry-run` says."""
+    rows = {
+        "weights that may move": f"{cost.weights:,}",
+        "directions": f"{cost.directions}",
+        "Hessian products": f"{cost.products:,}",
+        "gradients of training images": f"{cost.gradients:,}",
+        "passes over the calibration images": f"{cost.passes:,} ({cost.images:,} images)",
+        "of these with a gradient": f"{cost.backward:,}",
+        "memory: directions": f"{sized(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
+        "memory: copies of the weights": sized(cost.snapshot_bytes),
+        "memory: graph of a batch": sized(cost.graph_bytes),
+        "memory: calibration images": sized(cost.data_bytes),
+        "memory in all, beside the model": sized(cost.total_bytes),
+    }
+    table = Table(box=None, show_header=False)
+    for label, value in rows.items():
+        table.add_row(label, value)
+    console.print(table)
+
+
+def _print_warnings(console: Console, warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False)
+
+
+def _signed(value: float) -> str:
+    colour = "green" if value > 0 else "red" if value < 0 else "dim"
+    return f"[{colour}]{value:+.1f}[/]"

@@ -1,1 +1,0 @@
-"""What a person sees in the terminal: progress and tables."""

@@ -1,0 +1,105 @@
+"""ISIC-2019: a csv of one-hot diagnoses beside a folder of images."""
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+
+from hessian_surgery.data.images import Preprocessing
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.readers.imagefolder import SUFFIXES, read_files
+from hessian_surgery.errors import InputError
+from hessian_surgery.seeding import generator
+
+TEST_SHARE = 0.25
+
+
+def read_isic(folder: Path, preprocessing: Preprocessing, seed: int) -> tuple[LabelledSet, LabelledSet]:
+    """Train and test images.
+
+    Args:
+        folder: holds `*Training_GroundTruth.csv` and the images, anywhere below. Where there is a
+            `*Test_GroundTruth.csv` too, it gives the test part; otherwise a quarter of the training images does, split
+            by lesion where `*Training_Metadata.csv` names the lesions, so that no lesion is on both sides.
+        preprocessing: how images become inputs; ISIC's differ in size, so it needs one.
+        seed: fixes the split.
+    """
+    rows = _truth(_only(folder, "*Training_GroundTruth.csv"))
+    classes = tuple(name for name in next(iter(rows.values())) if any(row[name] == 1 for row in rows.values()))
+    images = {path.stem: path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES}
+    if list(folder.rglob("*Test_GroundTruth.csv")):
+        # The official test table has images of an unknown class, which no model was trained on: they are left out.
+        tests = _truth(_only(folder, "*Test_GroundTruth.csv"))
+        tests = {name: row for name, row in tests.items() if _diagnosis(row) in classes}
+    else:
+        chosen = _test_images(folder, list(rows), seed)
+        tests = {name: rows.pop(name) for name in chosen}
+    return (
+        _labelled(rows, classes, images, preprocessing, folder),
+        _labelled(tests, classes, images, preprocessing, folder),
+    )
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.rglob(pattern))
+    if len(found) != 1:
+        raise InputError(f"data: {folder} must hold one {pattern}; found {len(found)}")
+    return found[0]
+
+
+def _truth(path: Path) -> dict[str, dict[str, float]]:
+    """Image name → {diagnosis: 0 or 1}."""
+    rows = {}
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        for number, row in enumerate(csv.DictReader(file), start=2):
+            name = row.pop("image", None)
+            for weight in ("score_weight", "validation_weight"):  # in the official test table
+                row.pop(weight, None)
+            try:
+                diagnoses = {key: float(value) for key, value in row.items()}
+            except (TypeError, ValueError):
+                raise InputError(f"data: {path.name}, line {number}: a diagnosis is not a number") from None
+            if name is None or sorted(diagnoses.values())[-1:] != [1] or sum(diagnoses.values()) != 1:
+                raise InputError(f"data: {path.name}, line {number}: needs 'image' and one diagnosis that is 1")
+            rows[name] = diagnoses
+    if not rows:
+        raise InputError(f"data: {path} has no rows")
+    return rows
+
+
+def _diagnosis(row: dict[str, float]) -> str:
+    return max(row, key=lambda key: row[key])
+
+
+def _test_images(folder: Path, names: list[str], seed: int) -> list[str]:
+    """A random share of the lesions, with all their images; each image is its own lesion where none is named."""
+    lesions = dict.fromkeys(names, "")
+    for path in folder.rglob("*Training_Metadata.csv"):
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            lesions |= {row.get("image", ""): row.get("lesion_id") or "" for row in csv.DictReader(file)}
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups[lesions[name] or name].append(name)
+    keys = sorted(groups)
+    order = torch.randperm(len(keys), generator=generator(seed, "isic-split")).tolist()
+    chosen: list[str] = []
+    for i in order:
+        if len(chosen) >= TEST_SHARE * len(names):
+            break
+        chosen.extend(groups[keys[i]])
+    return chosen
+
+
+def _labelled(
+    rows: dict[str, dict[str, float]],
+    classes: tuple[str, ...],
+    images: dict[str, Path],
+    preprocessing: Preprocessing,
+    folder: Path,
+) -> LabelledSet:
+    missing = next((name for name in rows if name not in images), None)
+    if missing is not None:
+        raise InputError(f"data: {folder} has a diagnosis of {missing} but no such image")
+    labels = torch.tensor([classes.index(_diagnosis(row)) for row in rows.values()])
+    return read_files([images[name] for name in rows], labels, classes, preprocessing)

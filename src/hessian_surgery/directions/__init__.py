@@ -1,0 +1,1 @@
+"""Directions in weight space, and the logit changes that they make."""

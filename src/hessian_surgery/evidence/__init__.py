@@ -1,0 +1,1 @@
+"""What can be claimed from answers: metrics, tests, before and after."""

@@ -1,0 +1,80 @@
+"""What is measured from predictions: per-class accuracy, its spread σ, and intervals."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from torch import Tensor
+
+from hessian_surgery.types import Array
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Accuracies as fractions, in class order where there is one value per class.
+
+    Attributes:
+        accuracy: share of all images that are right.
+        balanced_accuracy: mean of the class accuracies.
+        sigma: σ, the population standard deviation of the class accuracies.
+        worst: the lowest class accuracy.
+        per_class: class accuracies (C).
+        count: images per class (C).
+        interval: Wilson's 95 % interval of each class accuracy (C pairs).
+    """
+
+    accuracy: float
+    balanced_accuracy: float
+    sigma: float
+    worst: float
+    per_class: list[float]
+    count: list[int]
+    interval: list[tuple[float, float]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form that `result.json` holds."""
+        return asdict(self)
+
+
+def class_accuracy(predictions: Tensor, labels: Tensor, classes: int) -> Array:
+    """Accuracy of each class (C,); NaN for a class without images."""
+    truth = labels.numpy()
+    right = np.bincount(truth, weights=(predictions == labels).numpy(), minlength=classes)
+    count = np.bincount(truth, minlength=classes)
+    return np.divide(right, count, out=np.full(classes, np.nan), where=count > 0)
+
+
+def sigma(per_class: Array) -> float:
+    """σ: the population standard deviation (division by C) of class accuracies."""
+    return float(np.std(per_class))
+
+
+def compute_metrics(predictions: Tensor, labels: Tensor, classes: int) -> Metrics:
+    """All metrics of predictions (N,) against labels (N,)."""
+    per_class = class_accuracy(predictions, labels, classes)
+    count = np.bincount(labels.numpy(), minlength=classes)
+    right = np.rint(per_class * count)
+    return Metrics(
+        accuracy=float((predictions == labels).double().mean()),
+        balanced_accuracy=float(per_class.mean()),
+        sigma=sigma(per_class),
+        worst=float(per_class.min()),
+        per_class=per_class.tolist(),
+        count=count.tolist(),
+        interval=[wilson_interval(int(k), int(n)) for k, n in zip(right, count, strict=True)],
+    )
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a proportion."""
+    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def sampling_sigma(per_class: Array, count: Array) -> float:
+    """σ that sampling alone would give if all classes were equally good: from the binomial variance of each accuracy.
+
+    The factor 1 − 1/C is there because σ is taken around the mean of the same accuracies.
+    """
+    return float(np.sqrt(np.mean(per_class * (1 - per_class) / count) * (1 - 1 / len(per_class))))

@@ -1,0 +1,211 @@
+"""Paired tests of the answers before and after: differences with intervals, a test for each class, flows."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.metrics import class_accuracy, sampling_sigma
+from hessian_surgery.evidence.significance import detectable_change, holm, mcnemar
+from hessian_surgery.model.evaluation import Answers
+from hessian_surgery.types import Array
+
+RESAMPLES = 4000
+FEW_IMAGES = 50
+BINS = 15
+
+
+@dataclass(frozen=True)
+class Difference:
+    """After minus before, with a 95 % interval."""
+
+    difference: float
+    interval: tuple[float, float]
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{100 * self.difference:+.1f} pp [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+@dataclass(frozen=True)
+class ClassTest:
+    """Exact McNemar test of one class.
+
+    Attributes:
+        name: the class.
+        gained: images that became right.
+        lost: images that became wrong.
+        p: two-sided.
+        p_holm: after Holm's correction for testing every class.
+        detectable: the smallest change of accuracy that this test, corrected for the number of classes, would find in
+            four cases of five, if as many images change as did here.
+        claim: False where the class has too few images for one.
+    """
+
+    name: str
+    gained: int
+    lost: int
+    p: float
+    p_holm: float
+    detectable: float
+    claim: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form that `result.json` holds."""
+        return {"class": self.name} | {key: value for key, value in asdict(self).items() if key != "name"}
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Images of a class whose answer was or became right: how many came from, or went to, which other answer."""
+
+    name: str
+    gained: int
+    gained_from: dict[str, int]
+    lost: int
+    lost_to: dict[str, int]
+
+    def __str__(self) -> str:
+        def listed(counts: dict[str, int], word: str) -> str:
+            ranked = sorted(counts.items(), key=lambda item: -item[1])
+            parts = [f"{count} {word} {name}" for name, count in ranked[:2]]
+            others = sum(count for _, count in ranked[2:])
+            return ", ".join(parts + ([f"{others} {word} others"] if others else []))
+
+        parts = []
+        if self.gained:
+            parts.append(f"gained {self.gained} ({listed(self.gained_from, 'from')})")
+        if self.lost:
+            parts.append(f"lost {self.lost} ({listed(self.lost_to, 'to')})")
+        return f"{self.name} " + " and ".join(parts)
+
+
+@dataclass(frozen=True)
+class PairedTests:
+    """All comparisons between the answers before and after, on the same images.
+
+    Attributes:
+        sigma: σ.
+        accuracy: over all images.
+        balanced_accuracy: mean over classes.
+        worst: the worst class's accuracy.
+        nll: mean −log p of the true class, in nats, before and after.
+        nll_change: its change.
+        calibration_error: expected calibration error (15 bins) before and after.
+        sigma_corrected: σ with its sampling noise taken off, before and after.
+        churn: share of predictions that changed.
+        per_class: a test for each class.
+        flows: for each class that changed, where its images came from and went to.
+    """
+
+    sigma: Difference
+    accuracy: Difference
+    balanced_accuracy: Difference
+    worst: Difference
+    nll: tuple[float, float]
+    nll_change: Difference
+    calibration_error: tuple[float, float]
+    sigma_corrected: tuple[float, float]
+    churn: float
+    per_class: tuple[ClassTest, ...]
+    flows: tuple[Flow, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form that `result.json` holds."""
+        return asdict(self) | {"per_class": [test.as_dict() for test in self.per_class]}
+
+
+def paired_tests(images: BeforeAfter, seed: int = 0) -> PairedTests:
+    """Paired tests of the answers before and after.
+
+    Intervals come from a paired bootstrap stratified by class. A class's images fall into four kinds (right or
+    wrong, before and after), so that resampling them is one multinomial draw.
+    """
+    labels, classes = images.labels, len(images.classes)
+    kinds = pair_counts(images)
+    count = kinds.sum(axis=1)
+    rng = np.random.default_rng([seed, 0x5EED])
+    resampled = np.stack([rng.multinomial(n, row / n, size=RESAMPLES) for n, row in zip(count, kinds, strict=True)], 1)
+    drawn_before = (resampled[..., 0] + resampled[..., 1]) / count
+    drawn_after = (resampled[..., 0] + resampled[..., 2]) / count
+    old, new = (class_accuracy(a.predicted, labels, classes) for a in (images.before, images.after))
+
+    def difference(statistic: Callable[[Array], Array]) -> Difference:
+        draws = statistic(drawn_after) - statistic(drawn_before)
+        low, high = np.quantile(draws, [0.025, 0.975])
+        return Difference(float(statistic(new) - statistic(old)), (float(low), float(high)))
+
+    return PairedTests(
+        sigma=difference(lambda a: np.std(a, axis=-1)),
+        accuracy=difference(lambda a: np.asarray(a @ count / count.sum())),
+        balanced_accuracy=difference(lambda a: np.mean(a, axis=-1)),
+        worst=difference(lambda a: np.min(a, axis=-1)),
+        nll=(float(images.before.nll.double().mean()), float(images.after.nll.double().mean())),
+        nll_change=_mean_difference((images.after.nll - images.before.nll).double().numpy()),
+        calibration_error=(calibration_error(images.before, labels), calibration_error(images.after, labels)),
+        sigma_corrected=(corrected_sigma(old, count), corrected_sigma(new, count)),
+        churn=float((images.before.predicted != images.after.predicted).double().mean()),
+        per_class=_class_tests(kinds, images.classes),
+        flows=flows(images),
+    )
+
+
+def pair_counts(images: BeforeAfter) -> Array:
+    """Images per class (C, 4): right both times, right before only, right after only, never right."""
+    right_before, right_after = ((a.predicted == images.labels).long() for a in (images.before, images.after))
+    joint = (images.labels * 4 + 3 - 2 * right_before - right_after).numpy()
+    classes = len(images.classes)
+    return np.bincount(joint, minlength=4 * classes).reshape(classes, 4).astype(np.float64)
+
+
+def corrected_sigma(per_class: Array, count: Array) -> float:
+    """σ with the sampling variance of the class accuracies taken off; 0 where sampling explains all of it."""
+    noise = sampling_sigma(per_class, np.maximum(count - 1, 1))  # n − 1 makes the binomial variance unbiased
+    return float(np.sqrt(max(0.0, float(np.var(per_class)) - noise**2)))
+
+
+def calibration_error(answers: Answers, labels: Tensor) -> float:
+    """Expected calibration error: |accuracy − confidence| in 15 bins of confidence, weighted by their images."""
+    right = (answers.predicted == labels).double().numpy()
+    confidence = answers.confidence.double().numpy()
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, weights=right, minlength=BINS) - np.bincount(bins, weights=confidence, minlength=BINS)
+    return float(np.abs(gaps).sum() / len(labels))
+
+
+def flows(images: BeforeAfter) -> tuple[Flow, ...]:
+    """For each class that changed, where its gains came from and its losses went to."""
+    before, after, labels = images.before.predicted, images.after.predicted, images.labels
+    found = []
+    for j, name in enumerate(images.classes):
+        gained = (labels == j) & (before != j) & (after == j)
+        lost = (labels == j) & (before == j) & (after != j)
+        if gained.any() or lost.any():
+            sources, targets = _named_counts(before[gained], images.classes), _named_counts(after[lost], images.classes)
+            found.append(Flow(name, int(gained.sum()), sources, int(lost.sum()), targets))
+    return tuple(found)
+
+
+def _class_tests(kinds: Array, classes: tuple[str, ...]) -> tuple[ClassTest, ...]:
+    count, lost, gained = (column.astype(int).tolist() for column in (kinds.sum(axis=1), kinds[:, 1], kinds[:, 2]))
+    p = [mcnemar(g, b) for g, b in zip(gained, lost, strict=True)]
+    detectable = [detectable_change(n, g + b, len(classes)) for n, g, b in zip(count, gained, lost, strict=True)]
+    claims = [n >= FEW_IMAGES for n in count]
+    rows = zip(classes, gained, lost, p, holm(p), detectable, claims, strict=True)
+    return tuple(ClassTest(*row) for row in rows)
+
+
+def _mean_difference(changes: Array) -> Difference:
+    """A mean with its normal 95 % interval."""
+    half = 1.96 * changes.std(ddof=1) / np.sqrt(len(changes)) if len(changes) > 1 else 0.0
+    return Difference(float(changes.mean()), (float(changes.mean() - half), float(changes.mean() + half)))
+
+
+def _named_counts(answers: Tensor, classes: tuple[str, ...]) -> dict[str, int]:
+    values, counts = torch.unique(answers, return_counts=True)
+    names = [classes[v] if v < len(classes) else f"output {v}" for v in values.tolist()]
+    return dict(zip(names, counts.tolist(), strict=True))

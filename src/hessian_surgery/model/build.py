@@ -1,0 +1,36 @@
+"""A model from what the command line says: a built-in name, or `package.module:factory`."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.importing import call_object
+from hessian_surgery.model.resnet import resnet18, resnet34, resnet50
+from hessian_surgery.model.smallnet import smallnet
+
+BUILT_IN: dict[str, Callable[[int], nn.Module]] = {
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "resnet50": resnet50,
+    "smallnet": smallnet,
+}
+
+
+def build_model(spec: str, num_classes: int) -> nn.Module:
+    """A module for `num_classes` classes.
+
+    Args:
+        spec: a built-in's name, or `package.module:factory`. The factory is called without arguments; a class or
+            function that needs the number of classes is wrapped by one that knows it.
+        num_classes: C, for a built-in.
+    """
+    if spec in BUILT_IN:
+        return BUILT_IN[spec](num_classes)
+    if ":" not in spec:
+        names = ", ".join(BUILT_IN)
+        raise InputError(f"model: got {spec!r}; give one of {names}, or package.module:factory for your own")
+    module = call_object(spec, "model")
+    if not isinstance(module, nn.Module):
+        raise InputError(f"model: {spec} gave {type(module).__name__}; it must give a torch.nn.Module")
+    return module

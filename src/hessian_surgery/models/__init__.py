@@ -1,1 +1,0 @@
-"""Networks with torchvision's parameter names, small nets, and checkpoints."""

@@ -1,0 +1,1 @@
+"""The default operation, and what it shares with the paper's algorithm."""

@@ -1,0 +1,61 @@
+"""Why targets cannot be reached: the best that can be, and which class or floor stands in the way."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.operation.crossfit import Foreseen
+from hessian_surgery.operation.goal import SLACK, Goal
+
+
+class Infeasible(InputError):
+    """Targets that no foreseen step reaches within the goal's limits."""
+
+
+def explain(goal: Goal, found: list[Foreseen], classes: tuple[str, ...]) -> None:
+    """Nothing where some step reaches the targets within the limits.
+
+    Raises:
+        Infeasible: none does; the message says what is reachable, and what it would take.
+    """
+    if not goal.targets or any(goal.allows(step.rates) and goal.shortfall(step.rates) <= SLACK for step in found):
+        return
+    allowed = [step for step in found if goal.allows(step.rates)] or found[:1]
+    nearest = min(allowed, key=lambda step: goal.score(step.rates))
+    reached = ", ".join(
+        f"{classes[j]} {100 * nearest.rates.per_class[j]:.1f} % (wanted {100 * wanted:.1f} %)"
+        for j, wanted in goal.targets.items()
+    )
+    raise Infeasible(
+        f"target: cannot be reached within the limits by a first step. At best, on images not fitted to: {reached}. "
+        f"{_what_blocks(goal, found, nearest, classes)}"
+    )
+
+
+def _what_blocks(goal: Goal, found: list[Foreseen], nearest: Foreseen, classes: tuple[str, ...]) -> str:
+    """Which limits, lifted alone, would bring the targets nearer, by how much, and what gives way then."""
+    free = np.full_like(goal.limits, -np.inf)
+    lifted = {"the accuracy floor": replace(goal, floor=-np.inf)}
+    for j in np.flatnonzero(np.isfinite(goal.limits)):
+        lifted[f"{classes[j]}'s limit"] = replace(goal, limits=np.where(np.arange(len(free)) == j, free, goal.limits))
+    if len(lifted) > 2:
+        lifted["all limits of classes"] = replace(goal, limits=free)
+    base, gains = goal.shortfall(nearest.rates), []
+    for name, easier in lifted.items():
+        allowed = [step for step in found if easier.allows(step.rates)]
+        best = min(allowed, key=lambda step: easier.score(step.rates), default=nearest)
+        if (nearer := base - goal.shortfall(best.rates)) > SLACK:
+            lost = found[0].rates.per_class - best.rates.per_class
+            gains.append((nearer, f"without {name} {100 * nearer:.1f} pp nearer, {_loser(lost, classes)}"))
+    if gains:
+        listed = "; ".join(text for _, text in sorted(gains, reverse=True)[:3])
+        return f"What blocks: {listed}. Lower the target, or give --max-drop, --budget or --protect more room."
+    moved = min(found, key=lambda step: goal.shortfall(step.rates))
+    lost = found[0].rates.per_class - moved.rates.per_class
+    return f"No limit blocks it: these directions lead no further ({_loser(lost, classes)}). Lower the target."
+
+
+def _loser(lost: np.ndarray, classes: tuple[str, ...]) -> str:
+    worst = int(np.argmax(lost))
+    return f"where {classes[worst]} loses {100 * max(0.0, lost[worst]):.1f} pp"

@@ -1,0 +1,77 @@
+"""Fitting coefficients to a soft goal at several prices of accuracy: the path that a choice is made from."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from hessian_surgery.evidence.rates import TEMPERATURE, logit_unit, rates, soft_rates
+from hessian_surgery.operation.goal import Goal
+from hessian_surgery.recording import recorded
+from hessian_surgery.types import Array
+
+# What a unit of accuracy is worth in units of σ, from the most cautious fit to the boldest.
+PRICES = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0)
+# Parts of the way from nothing to a fit that are candidates too: a shorter step generalises better.
+SHARES = tuple(np.arange(1, 21) / 20)
+# On the mean square of the coefficients, which are in units of `logit_unit`: a trust region in the space of logits.
+# Chosen, with the objective's temperature, inside the development halves of three data sets (docs/architecture.md).
+RIDGE = 0.16
+
+Logits = Callable[[Tensor], Tensor]
+
+
+def fit_path(
+    logits_at: Logits,
+    size: int,
+    labels: Tensor,
+    classes: int,
+    goal: Goal | None = None,
+) -> list[Array]:
+    """Coefficients (size,) that make goal − price · accuracy + ridge · mean(c²) least, soft, for each price in turn.
+
+    Args:
+        logits_at: coefficients → logits (n, C), differentiable; 0 gives the logits as they are, and a coefficient of 1
+            moves them by about `logit_unit`.
+        size: how many coefficients.
+        labels: (n,).
+        classes: C.
+        goal: σ, with no class protected, by default.
+    """
+    # More threads for so few numbers would only wait for each other.
+    with threadpool_limits(1, user_api="blas"):
+        return _fit_path(logits_at, size, labels, classes, goal or Goal("sigma", 0.0, np.full(classes, -np.inf)))
+
+
+def _fit_path(logits_at: Logits, size: int, labels: Tensor, classes: int, goal: Goal) -> list[Array]:
+    start = logits_at(torch.zeros(size, device=labels.device))
+    temperature = TEMPERATURE * logit_unit(start)
+    present, (_, soft_present) = rates(start, labels, classes), soft_rates(start, labels, classes, temperature)
+    soft_goal = goal.soft(present, soft_present)
+
+    def value_and_slope(coefficients: Tensor, price: Tensor) -> Tensor:
+        free = coefficients.detach().requires_grad_()
+        soft = soft_rates(logits_at(free), labels, classes, temperature)
+        value = soft_goal(*soft, price) + RIDGE * free.square().mean()
+        return torch.cat([value.detach()[None], *torch.autograd.grad(value, free)])
+
+    evaluate = recorded(value_and_slope, torch.zeros(size, device=labels.device), torch.ones((), device=labels.device))
+    found, values = [], np.zeros(size)
+    for price in PRICES:
+        worth = torch.tensor(price, device=labels.device)
+
+        def objective(c: Array, worth: Tensor = worth) -> tuple[float, Array]:
+            both = evaluate(torch.tensor(c, dtype=torch.float32, device=labels.device), worth).double().cpu().numpy()
+            return float(both[0]), both[1:]
+
+        values = minimize(objective, values, jac=True, method="L-BFGS-B", options={"maxiter": 40, "ftol": 1e-6}).x
+        found.append(values)
+    return found
+
+
+def candidates(path: list[Array]) -> list[Array]:
+    """Nothing, and each fit of a path taken part of the way."""
+    return [np.zeros_like(path[0])] + [share * fit for fit in path for share in SHARES]

@@ -1,0 +1,229 @@
+"""Outcome: what an operation did, as values and as a run folder."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from torch import Tensor
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.effective_rank import SensitivityStructure
+from hessian_surgery.evidence.paired_tests import PairedTests, paired_tests
+from hessian_surgery.evidence.verdict import Verdict, judge
+from hessian_surgery.files import append_text, write_json, write_text
+from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.front import described
+from hessian_surgery.operation.resume import forget_state
+from hessian_surgery.paper.loop import IterationRecord, Observer
+from hessian_surgery.weights.checkpoint import Checkpoint
+from hessian_surgery.weights.patch import WeightPatch, make_patch
+from hessian_surgery.weights.tensorfile import read_tensors, save_like, save_tensors
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the images say.
+
+    Attributes:
+        calibration: the images that every decision was made on, before and after.
+        heldout: the images that nothing was fitted to, before and after.
+        tests: paired tests on the held-out images.
+        verdict: what they amount to.
+        warnings: what limits what can be said.
+    """
+
+    calibration: BeforeAfter
+    heldout: BeforeAfter
+    tests: PairedTests
+    verdict: Verdict
+    warnings: tuple[str, ...]
+
+
+def find(calibration: BeforeAfter, heldout: BeforeAfter, warnings: tuple[str, ...], seed: int) -> Findings:
+    """All statistics, from the answers to each image."""
+    tests = paired_tests(heldout, seed)
+    return Findings(calibration, heldout, tests, judge(tests, len(heldout.labels)), warnings)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished operation.
+
+    Attributes:
+        config: the choices it was made with.
+        findings: what changed.
+        iterations: one record per iteration.
+        structure: of the first iteration's S.
+        choices: what the config left open, as it was settled: K, p, which classes were protected.
+        split: images in each part, and the seed.
+        seconds: wall time of the operation, since it was last resumed.
+        environment: versions, device and threads.
+        base_weights: the starting model's state, in the dtypes that it is stored in.
+        weights: the patched model's state, likewise.
+        acceptance: which criteria it had to meet, and which it failed; None where there were none.
+    """
+
+    config: SurgeryConfig
+    findings: Findings
+    iterations: tuple[IterationRecord, ...]
+    structure: SensitivityStructure
+    choices: dict[str, Any]
+    split: dict[str, int]
+    seconds: float
+    environment: dict[str, Any]
+    base_weights: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+    acceptance: dict[str, Any] | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the tests on the held-out images amount to."""
+        return self.findings.verdict
+
+    def as_dict(self) -> dict[str, Any]:
+        """The contents of `result.json`: fractions, not percent; classes in order."""
+        found = self.findings
+        metrics = {"calibration": found.calibration.metrics(), "heldout": found.heldout.metrics()}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "method": "hessian-surgery",
+            "classes": list(found.heldout.classes),
+            "seed": self.config.seed,
+            "before": {name: pair[0].as_dict() for name, pair in metrics.items()},
+            "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
+            "iterations": [record.as_dict() | {"front": None} for record in self.iterations],
+            "front": self.front(),
+            "verdict": asdict(found.verdict),
+            "warnings": list(found.warnings),
+            "tests": found.tests.as_dict(),
+            "split": self.split,
+            "diagnosis": asdict(self.structure),
+            "choices": self.choices,
+            "seconds": self.seconds,
+            "environment": self.environment,
+            "acceptance": self.acceptance,
+        }
+
+    def front(self) -> dict[str, Any] | None:
+        """What other objectives and budgets were foreseen to do to the held-out images; None for a loop."""
+        front = self.iterations[0].front
+        if front is None:
+            return None
+        decided, held = self.findings.calibration.metrics()[0], self.findings.heldout.metrics()[0]
+        fitted, other = (np.array(metrics.count, dtype=np.float64) for metrics in (decided, held))
+        return described(front, np.array(decided.per_class), fitted, other)
+
+    def recorded(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The contents of `config.json`."""
+        return self.config.as_dict() | {"inputs": dict(inputs or {})}
+
+    def patch(self, source: Checkpoint | None = None) -> WeightPatch:
+        """What turns the starting weights into the patched ones and back."""
+        file, header = (source.sha256, source.header) if source else ("", "")
+        return make_patch(self.base_weights, self.weights, file, header)
+
+    def save(
+        self, folder: str | Path, source: Checkpoint | None = None, inputs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write the run folder; `result.json` comes last, so that its presence means that all is there.
+
+        Args:
+            folder: made where it does not exist.
+            source: the checkpoint that the model came from: `model.safetensors` gets its header, the patch its hash.
+            inputs: what was operated on, as it was named, for `config.json`.
+        """
+        folder = Path(folder)
+        if (folder / "result.json").exists():
+            raise InputError(f"folder: {folder} holds a finished run; give another")
+        found = self.findings
+        write_json(folder / "config.json", self.recorded(inputs))
+        write_text(folder / "history.jsonl", "".join(history_line(record) for record in self.iterations))
+        parts = {"calibration": found.calibration, "heldout": found.heldout}
+        named = {f"{part}.{key}": t for part, images in parts.items() for key, t in images.tensors().items()}
+        save_tensors(folder / "predictions.safetensors", named)
+        self.patch(source).save(folder / "patch.safetensors")
+        if source is not None and source.header:
+            save_like(folder / "model.safetensors", source.header, self.weights)
+        else:
+            save_tensors(folder / "model.safetensors", self.weights)
+        write_json(folder / "result.json", self.as_dict())
+        forget_state(folder)
+
+
+def load_findings(folder: Path) -> Findings:
+    """Every statistic of a finished run, made again from `predictions.safetensors`."""
+    result = read_result(folder)
+    try:
+        tensors, _ = read_tensors(folder / "predictions.safetensors")
+        classes = tuple(result["classes"])
+        parts = [
+            BeforeAfter.from_tensors(
+                {key.removeprefix(f"{part}."): t for key, t in tensors.items() if key.startswith(f"{part}.")}, classes
+            )
+            for part in ("calibration", "heldout")
+        ]
+    except (OSError, SafetensorError, KeyError) as error:
+        raise InputError(f"run: {folder}/predictions.safetensors cannot be read: {error}") from error
+    return find(parts[0], parts[1], tuple(result["warnings"]), result["seed"])
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """The contents of `result.json`."""
+    try:
+        content: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        hint = "; it is unfinished: operate --resume goes on with it" if (folder / "history.jsonl").exists() else ""
+        raise InputError(f"run: {folder} holds no finished run (no readable result.json){hint}") from error
+    return content
+
+
+class HistoryWriter(Observer):
+    """Appends each iteration to `history.jsonl` as it ends, keeps it, and passes everything on."""
+
+    def __init__(self, folder: Path | None, earlier: list[IterationRecord], inner: Observer) -> None:
+        self._path = folder / "history.jsonl" if folder else None
+        self._inner = inner
+        self.records = list(earlier)
+        if self._path and earlier:
+            write_text(self._path, "".join(history_line(record) for record in earlier))
+        for record in earlier:
+            inner.iteration(record)
+
+    def remark(self, text: str) -> None:
+        """Pass it on."""
+        self._inner.remark(text)
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Pass it on."""
+        self._inner.stage(name, done, total)
+
+    def iteration(self, record: IterationRecord) -> None:
+        """Write the line, then pass it on. The first line makes the folder: a run that never starts leaves none."""
+        self.records.append(record)
+        if self._path is not None:
+            append_text(self._path, history_line(record), afresh=record.iteration == 1)
+        self._inner.iteration(record)
+
+
+def history_line(record: IterationRecord) -> str:
+    """One line of `history.jsonl`."""
+    return json.dumps(record.as_dict()) + "\n"
+
+
+def load_history(folder: Path, iterations: int) -> list[IterationRecord]:
+    """The first `iterations` records of `history.jsonl`."""
+    try:
+        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()[:iterations]
+        records = [IterationRecord(**json.loads(line)) for line in lines]
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"resume: {folder}/history.jsonl cannot be read: {error}") from error
+    if len(records) < iterations:
+        raise InputError(f"resume: {folder}/history.jsonl has {len(records)} lines, where {iterations} are needed")
+    return records

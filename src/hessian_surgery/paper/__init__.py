@@ -1,0 +1,1 @@
+"""The paper's algorithm, a guest of `operation`."""

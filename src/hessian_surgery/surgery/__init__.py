@@ -1,1 +1,0 @@
-"""The operation: sensitivity, planning, amplitude, the loop and its outcome."""

@@ -1,0 +1,12 @@
+"""Types that every room shares."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A plain array of float64.
+Array: TypeAlias = NDArray[np.float64]
+# Called with (units done, units in all).
+Progress: TypeAlias = Callable[[int, int], None]

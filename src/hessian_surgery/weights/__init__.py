@@ -1,0 +1,1 @@
+"""Weights on disk: checkpoints, tensor files, patches that apply and revert."""

@@ -1,0 +1,115 @@
+"""Checkpoints: safetensors, or torch files read with weights_only. Nothing that a user hands us is unpickled."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.weights.tensorfile import file_sha256, read_header, read_tensors
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights as a file holds them.
+
+    Attributes:
+        path: the file.
+        weights: name → tensor, in the file's dtypes.
+        metadata: what the file says about itself (safetensors only).
+        sha256: hash of the file.
+        header: the file's header as it stands there (safetensors only).
+    """
+
+    path: Path
+    weights: dict[str, Tensor]
+    metadata: dict[str, str]
+    sha256: str
+    header: str = ""
+
+    @property
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """The dtype that each tensor is stored in."""
+        return {name: tensor.dtype for name, tensor in self.weights.items()}
+
+    def normalization(self) -> tuple[list[float], list[float]] | None:
+        """Mean and standard deviation per channel that the inputs were normalised with, where the file says so."""
+        texts = [self.metadata.get(f"normalize_{key}") for key in ("mean", "std")]
+        if None in texts:
+            return None
+        try:
+            mean, std = ([float(number) for number in str(text).strip("[]() ").split(",")] for text in texts)
+        except ValueError:
+            raise InputError(
+                f"checkpoint: its normalize_mean and normalize_std are {texts}; numbers are needed"
+            ) from None
+        return mean, std
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a `.safetensors`, `.pt` or `.pth` file."""
+    if not path.is_file():
+        raise InputError(f"checkpoint: {path} is not a file")
+    try:
+        if path.suffix == ".safetensors":
+            weights, metadata = read_tensors(path)
+            return Checkpoint(path, weights, metadata, file_sha256(path), read_header(path))
+        state = find_state(read_torch(path), path)
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file can raise anything
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"checkpoint: {path} cannot be read, it may be truncated: {reason}") from error
+    weights = {name.removeprefix("module."): tensor for name, tensor in state.items()}
+    return Checkpoint(path, weights, {}, file_sha256(path))
+
+
+def read_torch(path: Path) -> Any:
+    """The content of a torch file that holds nothing but tensors and plain containers."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise InputError(
+            f"checkpoint: {path} is no file of weights, or holds more, and loading it could run code: refused; "
+            "save the model's state_dict() instead"
+        ) from error
+
+
+def find_state(content: Any, path: Path) -> dict[str, Tensor]:
+    """The state dict in a torch file's content: the content itself, or its `state_dict` or `model`."""
+    for key in ("state_dict", "model"):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        raise InputError(f"checkpoint: {path} holds no state_dict of tensors")
+    return content
+
+
+def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint's weights into a module, in the module's dtypes; names and shapes must match."""
+    wanted = module.state_dict()
+    present = {wanted[name].data_ptr() for name in checkpoint.weights if name in wanted and wanted[name].numel()}
+    missing = [n for n, t in wanted.items() if n not in checkpoint.weights and t.data_ptr() not in present]
+    unknown = [name for name in checkpoint.weights if name not in wanted]
+    if missing or unknown:
+        which = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model lacks"
+        more = len(missing) + len(unknown) - 1
+        others = f" (and {more} more differ)" if more else ""
+        raise InputError(f"checkpoint: {checkpoint.path} {which}{others}; give the --model that it was trained with")
+    for name, tensor in checkpoint.weights.items():
+        if tensor.shape != wanted[name].shape:
+            raise InputError(
+                f"checkpoint: {name!r} has shape {tuple(tensor.shape)}, the model's is {tuple(wanted[name].shape)}"
+            )
+        if torch.promote_types(tensor.dtype, wanted[name].dtype) != wanted[name].dtype:
+            raise InputError(
+                f"checkpoint: {name!r} is {tensor.dtype}, more than the model's {wanted[name].dtype} can hold; "
+                "build the model in the file's dtype"
+            )
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise InputError(f"checkpoint: {name!r} holds NaN or infinite values")
+    # Tied weights may be stored under one of their names.
+    module.load_state_dict(checkpoint.weights, strict=False)

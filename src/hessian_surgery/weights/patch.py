@@ -1,0 +1,100 @@
+"""Patches that undo exactly: the exclusive-or of the stored bit patterns of two sets of weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.weights.tensorfile import read_tensors, save_tensors, weights_sha256
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+FORMAT = "hessian-surgery patch 1"
+
+
+@dataclass(frozen=True)
+class WeightPatch:
+    """What turns base weights into patched ones, and patched ones back into the base, bit for bit.
+
+    Attributes:
+        bits: for each tensor that changed, base XOR patched, as integers of the same width and shape.
+        base_weights: hash of the weights that the patch is for.
+        patched_weights: hash of the weights that it makes.
+        base_file: hash of the file that the base was read from; empty where there was none.
+        base_header: that file's header, where it was a safetensors file: reverting gives back the very bytes.
+    """
+
+    bits: dict[str, Tensor]
+    base_weights: str
+    patched_weights: str
+    base_file: str = ""
+    base_header: str = ""
+
+    def apply(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The patched weights from the base's; any other weights are refused."""
+        if weights_sha256(weights) != self.base_weights:
+            hint = "; they are patched already" if weights_sha256(weights) == self.patched_weights else ""
+            raise InputError(f"patch: it was made for other weights than these{hint}")
+        return self._toggle(weights, self.patched_weights)
+
+    def revert(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The base's weights from the patched ones; any other weights are refused."""
+        if weights_sha256(weights) != self.patched_weights:
+            hint = "; they are the base's already" if weights_sha256(weights) == self.base_weights else ""
+            raise InputError(f"patch: these weights are not what it makes{hint}")
+        return self._toggle(weights, self.base_weights)
+
+    def _toggle(self, weights: Mapping[str, Tensor], expected: str) -> dict[str, Tensor]:
+        try:
+            changed = {name: _xor(weights[name], bits).view(weights[name].dtype) for name, bits in self.bits.items()}
+        except (KeyError, RuntimeError):
+            changed = {}
+        result = dict(weights) | changed
+        if weights_sha256(result) != expected:
+            raise InputError("patch: it is damaged: what it makes is not what it was made to make")
+        return result
+
+    def save(self, path: Path) -> None:
+        """Write `patch.safetensors`."""
+        names = ("base_weights", "patched_weights", "base_file", "base_header")
+        save_tensors(path, self.bits, {"patch": FORMAT} | {name: getattr(self, name) for name in names})
+
+
+def make_patch(
+    base: Mapping[str, Tensor], patched: Mapping[str, Tensor], base_file: str = "", base_header: str = ""
+) -> WeightPatch:
+    """The patch from `base` to `patched`: the same names, dtypes and shapes."""
+    bits = {}
+    for name, before in base.items():
+        after = patched[name]
+        if after.dtype != before.dtype or after.shape != before.shape:
+            raise InputError(f"patch: {name!r} is {before.dtype} {tuple(before.shape)} and then {after.dtype}")
+        difference = _xor(before, after)
+        if difference.any():
+            bits[name] = difference
+    return WeightPatch(bits, weights_sha256(base), weights_sha256(patched), base_file, base_header)
+
+
+def load_patch(path: Path) -> WeightPatch:
+    """Read `patch.safetensors`."""
+    if not path.is_file():
+        raise InputError(f"patch: {path} is not a file; give a run's patch.safetensors")
+    try:
+        bits, metadata = read_tensors(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"patch: {path} cannot be read: {error}") from error
+    if metadata.get("patch") != FORMAT:
+        raise InputError(f"patch: {path} is not a patch of this program")
+    names = ("base_weights", "patched_weights", "base_file", "base_header")
+    return WeightPatch(bits, *(metadata[name] for name in names))
+
+
+def _xor(one: Tensor, other: Tensor) -> Tensor:
+    return _as_bits(one) ^ _as_bits(other)
+
+
+def _as_bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().contiguous().view(_INTEGERS[tensor.element_size()])

@@ -1,0 +1,179 @@
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hessian_surgery.cli import comparing
+from hessian_surgery.comparison.advice import Advice
+from hessian_surgery.data.labelled import together
+from hessian_surgery.data.sources import open_data
+from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.evaluation import predict
+from hessian_surgery.model.smallnet import SmallNet
+from hessian_surgery.report.markdown import plain
+from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+SHORT = ["--splits", "2", "--budgets", "0,0.2", "--hessian-samples", "64"]
+FIGURES = {"delta_accuracy", "sigma", "sigma_se", "sigma_spread", "worst", "balanced_accuracy"}
+
+
+def inputs(checkpoint):
+    return ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
+
+
+def test_one_json_object_with_what_is_documented(run, capsys):
+    assert run("compare", "--data", "digits", "--json", "--splits", "2", "--methods", "class-bias,surgery") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["images"], content["splits"], len(content["classes"])) == (1078, 2, 10)
+    assert content["budgets"] == [0, 0.002, 0.005, 0.01]
+    names = [(row["name"], row["budget"]) for row in content["methods"]]
+    assert names == [("nothing", None)] + [(n, b) for n in ("class-bias", "surgery") for b in content["budgets"]]
+    for row in content["methods"]:
+        assert {"name", "budget", "splits", "seconds", "paired_vs_class_bias", "reason", *FIGURES} <= row.keys()
+        assert all(isinstance(row[name], float) for name in FIGURES)
+        if row["name"] != "class-bias":
+            low, high = row["paired_vs_class_bias"]["interval"]
+            assert low <= row["paired_vs_class_bias"]["difference"] <= high
+        assert row["reason"] is None
+    assert content["advice"]["method"] in ("nothing", "class-bias", "surgery")
+    assert content["advice"]["sentence"]
+    assert len(content["bias_shares"]["spikes"]) == 9
+    assert content["base"]["accuracy"] == pytest.approx(0.7, abs=0.15)
+
+
+@pytest.fixture
+def finished(run, capsys, checkpoint):
+    methods = "class-bias,vector-scaling,logit-adjustment,surgery"
+    assert run("compare", *inputs(checkpoint), *SHORT, "--methods", methods, "--out", "front") == 0
+    return capsys.readouterr()
+
+
+def test_a_folder_holds_all_that_was_found(finished, tmp_path, run, capsys, checkpoint):
+    folder = tmp_path / "front"
+    assert {path.name for path in folder.iterdir()} == {
+        *("compare.json", "compare.md", "front.svg", "front.png", "report.html"),
+        *("logits.safetensors", "predictions.safetensors", "patch.safetensors"),
+    }
+    content = json.loads((folder / "compare.json").read_text())
+    assert content["advice"]["sentence"] in " ".join(finished.out.split())
+    assert plain(content["advice"]["sentence"]) in (folder / "compare.md").read_text()
+    assert content["inputs"]["checkpoint"] == checkpoint
+    assert (folder / "front.svg").read_text().startswith("<?xml")
+    assert (folder / "front.png").stat().st_size > 10_000
+    assert f"patch.safetensors: {content['advice']['method']}" in finished.err
+    answers = load_file(folder / "predictions.safetensors")
+    assert answers["surgery@0.002"].shape == (2, 1078)
+    right = (answers["nothing@None"] == answers["labels"]).double().mean()
+    assert float(right) == pytest.approx(content["base"]["accuracy"], abs=0.03)
+    assert run("compare", *inputs(checkpoint), "--out", "front") == 2
+    assert "out: front holds a finished comparison" in capsys.readouterr().err
+
+
+def test_the_patch_makes_the_answers_of_the_first_split(finished, tmp_path, run, checkpoint):
+    """But for a few images that are close calls: the checkpoint's float16 rounds the patched weights."""
+    assert run("apply", checkpoint, "front/patch.safetensors", "--out", "patched.safetensors") == 0
+    module = SmallNet(10)
+    load_weights(module, read_checkpoint(tmp_path / "patched.safetensors"))
+    parts = open_data("digits", 0)
+    images = together(parts.calibration, parts.heldout)
+    method = json.loads((tmp_path / "front/compare.json").read_text())["advice"]["method"]
+    answers = load_file(tmp_path / "front/predictions.safetensors")
+    found = predict(Classifier(module.eval()), images)
+    assert (found != answers[f"{method}@0.002"][0]).sum() <= 3
+    assert (found != answers["nothing@None"][0]).sum() > 30
+    assert run("revert", "patched.safetensors", "front/patch.safetensors", "--out", "back.safetensors") == 0
+    assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "base.safetensors").read_bytes()
+
+
+def test_a_step_in_weight_space_is_a_patch_too(tmp_path, run, checkpoint, monkeypatch, capsys):
+    monkeypatch.setattr(comparing, "advise", lambda _: Advice("surgery", "by order"))
+    assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "surgery", "--out", "other") == 0
+    assert "patch.safetensors: surgery" in capsys.readouterr().err
+    assert run("apply", checkpoint, "other/patch.safetensors", "--out", "patched.safetensors") == 0
+    base, patched = load_file(checkpoint), load_file(tmp_path / "patched.safetensors")
+    assert not torch.equal(base["features.0.weight"], patched["features.0.weight"])
+
+
+def test_a_planned_step_on_one_final_half(run, capsys, checkpoint):
+    options = [*SHORT[:4], "--methods", "planned,planned+bias", "--part", "final", "--json"]
+    assert run("compare", *inputs(checkpoint), *options) == 0
+    content = json.loads(capsys.readouterr().out)
+    names = [(row["name"], row["budget"]) for row in content["methods"]]
+    wanted = ("class-bias", "planned", "planned+class-bias")
+    assert names == [("nothing", None)] + [(name, budget) for name in wanted for budget in (0.0, 0.002)]
+    assert content["methods"][0]["sigma_spread"] == 0
+    assert all(row["reason"] is None for row in content["methods"])
+
+
+def test_no_patch_where_there_is_no_edit(run, capsys, tmp_path, checkpoint, monkeypatch):
+    monkeypatch.setattr(comparing, "advise", lambda _: Advice("nothing", "by order"))
+    assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "front") == 0
+    assert "no patch: nothing is no edit of this checkpoint" in capsys.readouterr().err
+    assert not (tmp_path / "front/patch.safetensors").exists()
+
+
+def test_written_logits_are_read_again(finished, tmp_path, run, capsys):
+    assert run("compare", "--logits", "front/logits.safetensors", *SHORT[:4], "--json", "--out", "again") == 0
+    captured = capsys.readouterr()
+    again, before = json.loads(captured.out), json.loads((tmp_path / "front/compare.json").read_text())
+    assert again["classes"] == before["classes"]
+    for name in ("nothing", "class-bias", "vector-scaling", "logit-adjustment"):
+        for one, other in zip(*([r for r in c["methods"] if r["name"] == name] for c in (again, before)), strict=True):
+            assert {k: one[k] for k in FIGURES} == {k: other[k] for k in FIGURES}
+    assert "no patch: there is no model" in captured.err
+    assert not (tmp_path / "again/patch.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "digits", "--methods", "magic"], "methods: got 'magic'; give some of nothing"),
+        (["--data", "digits", "--methods", "surgery:x"], "methods: got 'surgery:x'"),
+        (["--data", "digits", "--budgets", "x"], "budgets: got 'x'"),
+        (["--data", "digits", "--budgets", "100"], "budgets: got 100; give percentage points"),
+        (["--data", "digits", "--splits", "0"], "splits: got 0; at least 1 is needed"),
+        (["--data", "digits", "--epochs", "0"], "epochs: got 0; at least 1 is needed"),
+        (["--data", "digits", "--spikes", "0"], "spikes: got 0"),
+        (["--data", "digits", "--methods", "class-bias", "--device", "tpu9"], "device: 'tpu9' cannot be used"),
+        (["--data", "mnist"], "model: missing; give --model and --checkpoint"),
+        ([], "model: missing"),
+        (["--data", "digits", "--checkpoint", "x.safetensors"], "model: missing"),
+        (["--model", "smallnet", "--data", "digits"], "checkpoint: --model smallnet has no weights"),
+        (["--logits", "logits.safetensors", "--methods", "surgery"], "methods: surgery needs the model"),
+        (["--logits", "absent.safetensors"], "logits: absent.safetensors cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(run, capsys, tmp_path, arguments, message):
+    save_file({"logits": torch.eye(4).repeat(9, 1), "labels": torch.arange(36) % 4}, "logits.safetensors")
+    assert run("compare", *arguments, "--out", "front") == 2
+    captured = capsys.readouterr()
+    assert message in captured.err.replace("\n", " ")
+    assert captured.out == ""
+    lines = [line for line in captured.err.splitlines() if not line.startswith("training a small net")]
+    assert len(lines) == 1
+    assert not (tmp_path / "front").exists()
+
+
+def test_where_nothing_can_be_fitted_the_reason_is_told(run, capsys, tmp_path):
+    labels = torch.tensor([0, 1, 2] * 11 + [0, 1, 3])
+    save_file({"logits": torch.eye(4).repeat(9, 1), "labels": labels}, "single.safetensors")
+    assert run("compare", "--logits", "single.safetensors", "--json", "--out", "front") == 0
+    content = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    reason = "class '3' has no image in the calibration half"
+    assert reason in content["advice"]["sentence"]
+    assert content["methods"][1]["sigma"] is None
+    assert f"failed: {reason}" in (tmp_path / "front/compare.md").read_text()
+
+
+def test_logits_of_a_class_without_images_are_refused(run, capsys):
+    save_file({"logits": torch.eye(4).repeat(9, 1), "labels": torch.arange(36) % 3}, "three.safetensors")
+    assert run("compare", "--logits", "three.safetensors", "--json") == 2
+    assert "no image of class '3'" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written(run, capsys, checkpoint):
+    assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "base.safetensors/x") == 2
+    assert "cannot be written" in capsys.readouterr().err

@@ -1,0 +1,183 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_operate import check_contract
+
+import hessian_surgery as hs
+
+SHORT = ["--budget", "0.01", "--max-drop", "0.03", "--iterations", "1"]
+LOOP = ["--preset", "loop", "--iterations", "2", "--hessian-samples", "64", "--amplitude", "0.02"]
+
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+
+def test_demo(run, capsys, tmp_path):
+    assert run("demo", "--out", "run", "--seed", "1") == 0
+    captured = capsys.readouterr()
+    assert "held-out images" in captured.out
+    assert "σ" in captured.out
+    assert "/3 " in captured.err
+    assert "protected (at most" in captured.err
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    check_contract(result, classes=10)
+    assert result["verdict"]["sentence"].split()[0] in captured.out
+    assert (tmp_path / "run/base.safetensors").exists()
+    assert max(len(line) for line in (captured.out + captured.err).splitlines()) <= 80
+
+
+@pytest.mark.parametrize("options", [SHORT, LOOP], ids=["planned", "loop"])
+def test_operate_prints_only_json_and_writes_the_folder(run, capsys, tmp_path, checkpoint, options):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *options]
+    assert run(*arguments, "--json", "--out", "run") == 0
+    result = json.loads(capsys.readouterr().out)
+    check_contract(result, classes=10)
+    assert result == json.loads((tmp_path / "run/result.json").read_text())
+    assert load_file(tmp_path / "run/model.safetensors")["fc.weight"].dtype == torch.float16
+    assert run(*arguments, "--out", "run") == 2
+    assert "out: run holds a finished run" in capsys.readouterr().err
+
+
+def test_operate_reaches_a_target_and_keeps_its_limits(run, capsys, tmp_path, checkpoint):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--json"]
+    options = ["--target", "2=0.5,9=0.5", "--protect", "0, 5", "--max-drop", "0.05", "--budget", "0.01"]
+    assert run(*arguments, *options, "--out", "run") == 0
+    result = json.loads(capsys.readouterr().out)
+    check_contract(result, classes=10)
+    before, after = (result[when]["calibration"] for when in ("before", "after"))
+    assert before["per_class"][2] < 0.5
+    assert min(after["per_class"][2], after["per_class"][9]) >= 0.5
+    assert after["accuracy"] >= before["accuracy"] - 0.01
+    assert result["choices"]["protected"] == ["0", "5"]
+    for name in result["choices"]["protected"]:
+        assert after["per_class"][int(name)] >= before["per_class"][int(name)] - 0.05 - 1e-9
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert (config["algorithm"], config["targets"], config["protect"]) == ("planned", {"2": 0.5, "9": 0.5}, ["0", "5"])
+    assert (config["max_drop"], config["budget"], config["target"]) == (0.05, 0.01, "sigma")
+
+
+def test_operate_with_the_papers_settings(run, capsys, tmp_path, checkpoint):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
+    arguments += ["--preset", "paper:isic/class-balanced", "--lanczos-steps", "12", "--exponent", "auto", "--seed", "3"]
+    assert run(*arguments, "--out", "run") == 0
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert (config["iterations"], config["lanczos_steps"], config["exponent"]) == (5, 12, "auto")
+    assert (config["hessian_sampling"], config["seed"]) == ("stratified", 3)
+    assert "have not converged" in capsys.readouterr().out.replace("\n", " ")
+
+
+@pytest.mark.parametrize("options", [SHORT, LOOP], ids=["planned", "loop"])
+def test_apply_and_revert_give_back_the_files(run, capsys, tmp_path, checkpoint, options):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *options]
+    assert run(*arguments, "--out", "run") == 0
+    assert run("apply", checkpoint, "run/patch.safetensors", "--out", "patched.safetensors") == 0
+    model = (tmp_path / "run/model.safetensors").read_bytes()
+    assert (tmp_path / "patched.safetensors").read_bytes() == model
+    assert model != (tmp_path / "base.safetensors").read_bytes()
+    assert run("revert", "run/model.safetensors", "run/patch.safetensors", "--out", "again.safetensors") == 0
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "base.safetensors").read_bytes()
+
+
+def test_report_makes_every_statistic_again(run, capsys, tmp_path, checkpoint):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *SHORT]
+    assert run(*arguments, "--out", "run", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert run("report", "run", "--json") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == {"verdict": result["verdict"], "tests": result["tests"]}
+    assert run("report", "run") == 0
+    text = capsys.readouterr().out
+    assert result["verdict"]["sentence"].split(":")[0] in text
+    assert "predictions changed" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert run("report", "run", "--markdown") == 0
+    page = capsys.readouterr().out
+    assert page.startswith("**")
+    assert "| σ less sampling noise |" in page
+    assert all(f"\n| {digit} | " in page for digit in range(10))
+
+
+def test_paper_preset_with_gamma_takes_ten_iterations(run, capsys, checkpoint):
+    arguments = [
+        "operate",
+        "--model",
+        "smallnet",
+        "--checkpoint",
+        checkpoint,
+        "--data",
+        "digits",
+        "--dry-run",
+        "--json",
+    ]
+    assert run(*arguments, "--preset", "paper", "--control", "gamma") == 0
+    assert json.loads(capsys.readouterr().out)["products"] == 100
+
+
+def test_diagnose(run, capsys, tmp_path, checkpoint):
+    arguments = ["diagnose", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
+    assert run(*arguments, "--hessian-samples", "64") == 0
+    text = capsys.readouterr().out
+    assert "effective rank" in text
+    assert "hessian-surgery compare" in " ".join(text.split())
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert run(*arguments, "--json", "--spikes", "4", "--epsilon", "0.05") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["sensitivity"]) == 4
+    assert found["epsilon"] == 0.05
+    assert run(*arguments, "--json", "--spikes", "4", "--epsilon", "0.05", "--sensitivity", "differences") == 0
+    other = json.loads(capsys.readouterr().out)
+    assert other["eigenvalues"] == found["eigenvalues"]
+    assert other["sensitivity"] != found["sensitivity"]
+    assert {path.name for path in tmp_path.iterdir()} == {"base.safetensors"}
+
+
+@pytest.mark.parametrize("command", ["operate", "diagnose"])
+def test_dry_run_says_what_it_would_cost_and_writes_nothing(run, capsys, tmp_path, checkpoint, command):
+    arguments = [command, "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--dry-run"]
+    arguments += ["--preset", "loop"]
+    assert run(*arguments) == 0
+    assert "Hessian products" in capsys.readouterr().out
+    assert run(*arguments, "--json", "--lanczos-steps", "20") == 0
+    cost = json.loads(capsys.readouterr().out)
+    rounds = 15 if command == "operate" else 1
+    assert cost["products"] == 20 * rounds
+    assert (cost["passes"], cost["backward"]) == (2 * rounds + 2, rounds)
+    assert run(*arguments, "--json", "--spikes", "9", "--sensitivity", "differences") == 0
+    cost = json.loads(capsys.readouterr().out)
+    assert (cost["passes"], cost["backward"]) == (19 * rounds + 2, 0)
+    assert {path.name for path in tmp_path.iterdir()} == {"base.safetensors"}
+
+
+def test_as_a_module_and_unknown_options():
+    helped = subprocess.run([sys.executable, "-m", "hessian_surgery", "--help"], capture_output=True, text=True)
+    assert helped.returncode == 0
+    assert all(command in helped.stdout for command in ("demo", "operate", "diagnose"))
+    wrong = subprocess.run([sys.executable, "-m", "hessian_surgery", "demo", "--sed"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+
+
+@pytest.mark.parametrize("command", ["demo", "operate", "diagnose", "report", "apply", "revert"])
+def test_help_of_every_command(run, capsys, command):
+    assert run(command, "--help") == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Usage:")
+    assert "--help" in text
+
+
+def test_version(run, capsys):
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"hessian-surgery {hs.__version__}\n"
+
+
+def test_usage_errors_are_short(run, capsys):
+    assert run("operate", "--iterations", "many", "--model", "smallnet") == 2
+    assert len(capsys.readouterr().err.splitlines()) <= 4
+
+
+def test_what_was_not_given_is_said(run, capsys):
+    assert run("diagnose", "--model", "test_bad_input:own_weights", "--data", "digits", "--dry-run") == 0
+    assert "no --checkpoint: the weights that test_bad_input:own_weights comes with are used" in capsys.readouterr().err

@@ -1,0 +1,47 @@
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from conftest import operate
+from hessian_surgery.cli.progress import TerminalObserver
+from hessian_surgery.cli.tables import print_findings
+from hessian_surgery.data.sources import Parts
+from hessian_surgery.report.markdown import MANY_CLASSES, most_changed, to_markdown
+
+
+@pytest.fixture
+def terminal():
+    return Console(file=io.StringIO(), force_terminal=True, width=80, no_color=True)
+
+
+def test_the_bar_shows_stage_and_iteration(terminal, trained, digits_parts, quick):
+    with TerminalObserver(terminal, quick.iterations) as observer:
+        outcome = operate(trained, digits_parts, quick, observer=observer)
+    text = terminal.file.getvalue()
+    assert "iteration 1/3" in text
+    assert "sensitivity" in text
+    for record in outcome.iterations:
+        assert f"{record.iteration}/3 {'accepted' if record.accepted else 'rolled back'}" in text
+    print_findings(terminal, outcome.findings)
+    assert outcome.verdict.sentence.split(":")[0] in terminal.file.getvalue()
+
+
+def test_of_many_classes_the_most_changed_are_shown():
+    before = [0.5] * 100
+    after = [0.5 + (i % 50) / 100 for i in range(100)]
+    shown, left_out = most_changed(before, after)
+    assert (len(shown), left_out) == (MANY_CLASSES, 100 - MANY_CLASSES)
+    assert {49, 99} <= set(shown)
+
+
+def test_class_names_are_not_read_as_markup(terminal, trained, digits_parts, quick):
+    names = ("[red]", "[/]", "a|<b>", *"defghij")
+    parts = digits_parts.training, digits_parts.calibration, digits_parts.heldout
+    outcome = operate(trained, Parts(*(replace(part, classes=names) for part in parts)), quick)
+    print_findings(terminal, outcome.findings)
+    assert all(name in terminal.file.getvalue() for name in names)
+    text = to_markdown(outcome.findings)
+    assert "| \\[red\\] |" in text
+    assert "<" not in text.replace("\\<", "")

@@ -1,0 +1,254 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import hessian_surgery as hs
+from conftest import build
+from hessian_surgery import recording as capture
+from hessian_surgery.curvature.krylov import gaussian
+from hessian_surgery.directions.family import Probe
+from hessian_surgery.directions.logit_changes import PROBE, logit_difference, logit_tangents, logits_after, measuring
+from hessian_surgery.directions.random import random_directions
+from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
+from hessian_surgery.model.classifier import deterministic_kernels
+from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.resnet import resnet18
+from hessian_surgery.seeding import generator
+
+
+def random_direction(space, seed=0):
+    return gaussian(space, generator(seed, "test"))
+
+
+def plain_logits(module, inputs):
+    with hs.Classifier(module).evaluating(), torch.no_grad():
+        return module(inputs)
+
+
+def difference(module, space, direction, inputs, amplitude=1e-5):
+    """(z(θ + a q) − z(θ − a q)) / 2a in the weights' own precision."""
+    before = space.snapshot()
+    sides = []
+    for sign in (1, -1):
+        space.perturb(direction, sign * amplitude)
+        sides.append(plain_logits(module, inputs))
+        space.restore(before)
+    return (sides[0] - sides[1]) / (2 * amplitude)
+
+
+def test_a_tangent_is_the_limit_of_differences(net, batch):
+    """In float64, over batches that do not divide the images."""
+    inputs, labels = batch
+    data, space = hs.as_labelled((inputs, labels)), hs.parameter_space(net)
+    for seed in range(3):
+        direction = random_direction(space, seed)
+        tangent = logit_tangents(hs.Classifier(net), space, data, batch_size=4)(direction)
+        expected = difference(net, space, direction, inputs)
+        assert tangent.dtype == torch.float32
+        assert (tangent - expected).norm() < 1e-6 * expected.norm()
+
+
+@pytest.mark.parametrize("name", ["conv", "batchnorm"])
+def test_a_tangent_is_what_torch_func_gives(name, batch):
+    module, (inputs, labels) = build(name), batch
+    space = hs.parameter_space(module, "*weight")
+    direction = random_direction(space)
+    found = logit_tangents(hs.Classifier(module), space, hs.as_labelled((inputs, labels)))(direction)
+    module.eval()
+    weights = dict(zip(space.names, (p.detach() for p in space.parameters), strict=True))
+    tangents = dict(zip(space.names, space.split(direction), strict=True))
+    call = lambda w: torch.func.functional_call(module, w, (inputs,))  # noqa: E731
+    expected = torch.func.jvp(call, (weights,), (tangents,))[1]
+    assert torch.allclose(found.double(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_nothing_is_left_of_a_tangent(net, batch):
+    """Weights, buffers, modes, gradients and requires_grad are as they were."""
+    net.train()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    space = hs.parameter_space(net)
+    space.parameters[0].grad = gradient = torch.ones_like(space.parameters[0])
+    logit_tangents(hs.Classifier(net), space, hs.as_labelled(batch))(random_direction(space))
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
+    assert all(module.training for module in net.modules())
+    assert space.parameters[0].grad is gradient
+    assert all(isinstance(p, nn.Parameter) and p.requires_grad for p in net.parameters())
+
+
+class Tied(nn.Module):
+    """One weight under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(12, 12, bias=False), nn.Linear(12, 12, bias=False)
+        self.second.weight = self.first.weight
+        self.out = nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.out(self.second(torch.tanh(self.first(x))))
+
+
+def test_a_tied_weight_moves_wherever_it_is_used(batch):
+    torch.manual_seed(0)
+    module = Tied().double()
+    space = hs.parameter_space(module)
+    assert space.names == ("first.weight", "out.weight", "out.bias")
+    direction = random_direction(space)
+    found = logit_tangents(hs.Classifier(module), space, hs.as_labelled(batch))(direction)
+    expected = difference(module, space, direction, batch[0])
+    assert (found - expected).norm() < 1e-6 * expected.norm()
+    assert module.second.weight is module.first.weight
+
+
+class Two(nn.Module):
+    """Two inputs by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(5, 3), nn.Linear(7, 3)
+
+    def forward(self, left, right):
+        return torch.tanh(self.left(left)) * self.right(right)
+
+
+class Named(torch.utils.data.Dataset):
+    """Samples that are dicts."""
+
+    def __init__(self, inputs, labels):
+        self.inputs, self.labels = inputs, labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, i):
+        return {name: tensor[i] for name, tensor in self.inputs.items()}, int(self.labels[i])
+
+
+def test_inputs_may_be_a_dict():
+    torch.manual_seed(0)
+    module = Two().double()
+    inputs = {"left": torch.randn(9, 5).double(), "right": torch.randn(9, 7).double()}
+    data, space = hs.as_labelled(Named(inputs, torch.arange(9) % 3)), hs.parameter_space(module)
+    direction = random_direction(space)
+    found = logit_tangents(hs.Classifier(module), space, data, batch_size=4)(direction)
+    weights = dict(zip(space.names, (p.detach() for p in space.parameters), strict=True))
+    tangents = dict(zip(space.names, space.split(direction), strict=True))
+    call = lambda w: torch.func.functional_call(module, w, (), inputs)  # noqa: E731
+    assert torch.allclose(found.double(), torch.func.jvp(call, (weights,), (tangents,))[1], rtol=1e-6, atol=1e-7)
+
+
+def test_weights_that_the_logits_do_not_depend_on_have_a_tangent_of_0(batch):
+    module = build("conv")
+    module.append(nn.Identity())
+    module[-1].unused = nn.Parameter(torch.ones(3))
+    space = hs.parameter_space(module, "*unused")
+    found = logit_tangents(hs.Classifier(module), space, hs.as_labelled(batch))(torch.ones(3))
+    assert found.shape == (10, 3)
+    assert not found.any()
+
+
+class BackwardOnly(torch.autograd.Function):
+    """tanh, with a backward pass and no forward mode."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.tanh(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return grad * (1 - y * y)
+
+
+class Without(nn.Module):
+    """A net whose middle has no forward mode, or the same net with one."""
+
+    def __init__(self, forward_mode):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(12, 8), nn.Linear(8, 3)
+        self.middle = torch.tanh if forward_mode else BackwardOnly.apply
+
+    def forward(self, x):
+        return self.second(self.middle(self.first(x)))
+
+
+def test_where_a_layer_has_no_forward_mode_differences_give_nearly_the_same():
+    data = hs.as_labelled((torch.randn(40, 12, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 3))
+    families = []
+    for forward_mode in (True, False):
+        module = Without(forward_mode)
+        classifier, space = hs.Classifier(module), hs.parameter_space(module)
+        before = space.snapshot()
+        found = random_directions(Probe(classifier, space, data, compute_logits(classifier, data)), 4)
+        families.append(found)
+        assert all(torch.equal(p, saved) for p, saved in zip(space.parameters, before, strict=True))
+        if not forward_mode:
+            with pytest.raises((RuntimeError, NotImplementedError)):
+                logit_tangents(classifier, space, data)(random_direction(space))
+            continue
+        for i in range(4):
+            exact = logit_tangents(classifier, space, data)(found.vector(i)) * found.scales[i]
+            assert 0 < (exact - found.changes[i]).norm() < 3e-2 * exact.norm()
+    assert families[0].scales == pytest.approx(families[1].scales, rel=1e-5)
+
+
+@pytest.mark.parametrize("guess", [1e-6, 1.0, 1e4])
+def test_a_difference_finds_its_amplitude_from_any_guess(guess):
+    slope = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+    found, amplitude = logit_difference(lambda step: step.sum() * slope, torch.ones(1), guess, unit=2.0)
+    assert torch.allclose(found, slope, rtol=1e-4)
+    assert PROBE / 4 < amplitude * float(slope.square().mean().sqrt()) / 2.0 < PROBE * 4
+
+
+def test_logits_after_a_step_are_those_of_the_moved_weights(net, batch):
+    inputs, labels = batch
+    space = hs.parameter_space(net)
+    before, step = space.snapshot(), 0.1 * random_direction(space)
+    found = logits_after(hs.Classifier(net), space, step, hs.as_labelled((inputs, labels)), batch_size=3)
+    assert all(torch.equal(p, saved) for p, saved in zip(space.parameters, before, strict=True))
+    space.perturb(step)
+    assert torch.allclose(found.double(), plain_logits(net, inputs), atol=1e-6)
+
+
+def test_measured_steps_are_those_of_the_moved_weights(net, batch):
+    """Of some images in any order, and of all of them."""
+    data, space = hs.as_labelled(batch), hs.parameter_space(net)
+    measured, step = measuring(hs.Classifier(net), space, data, batch_size=3), 0.1 * random_direction(space)
+    every = logits_after(hs.Classifier(net), space, step, data)
+    assert torch.allclose(measured(step, None), every)
+    some = torch.tensor([7, 0, 3, 9, 1])
+    assert torch.allclose(measured(step, some), every[some])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: passes are not recorded here")
+def test_what_is_recorded_is_what_a_plain_pass_gives():
+    """Tangents, steps and gradients, over batches that do not divide the images, before and after the weights move."""
+    torch.manual_seed(0)
+    net = resnet18(10).cuda()
+    classifier, space = hs.Classifier(net), hs.parameter_space(net)
+    data = hs.as_labelled((torch.randn(390, 3, 32, 32), torch.arange(390) % 10))
+    resident, direction = data.resident("cuda"), 1e-3 * random_direction(space)
+    tangent, measured = logit_tangents(classifier, space, resident), measuring(classifier, space, resident)
+    with deterministic_kernels(exact=True):
+        for _ in range(2):
+            plain = copy.deepcopy(net).cpu().double()
+            own = hs.parameter_space(plain)
+            double = hs.as_labelled((data.inputs().double(), data.labels))
+            step = direction.cpu().double()
+            slope = logit_tangents(hs.Classifier(plain), own, double)(step)
+            assert (tangent(direction).cpu() - slope).norm() < 1e-3 * slope.norm()
+            moved = logits_after(hs.Classifier(plain), own, step, double)
+            some = torch.arange(0, 390, 3)
+            assert (measured(direction, None).cpu() - moved).norm() < 1e-3 * moved.norm()
+            assert (measured(direction, some).cpu() - moved[some]).norm() < 1e-3 * moved.norm()
+            found = dict(soft_accuracy_gradients(classifier, space, resident, 1.0, 16))
+            expected = dict(soft_accuracy_gradients(hs.Classifier(plain), own, double, 1.0, 390))
+            for label, gradient in expected.items():
+                assert (found[label].cpu() - gradient).norm() < 1e-3 * gradient.norm()
+            space.perturb(5 * direction)
+    assert not capture._refused

@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.metrics import class_accuracy
+from hessian_surgery.evidence.paired_tests import Flow, calibration_error, corrected_sigma, flows, paired_tests
+from hessian_surgery.evidence.verdict import judge
+from hessian_surgery.model.evaluation import Answers
+
+
+def answers(predicted, confidence=None):
+    sure = torch.full((len(predicted),), 0.8) if confidence is None else torch.tensor(confidence)
+    return Answers(predicted, sure, torch.zeros(len(predicted)))
+
+
+def comparison(before, after, labels, classes):
+    names = tuple(str(i) for i in range(classes))
+    return BeforeAfter(names, torch.arange(len(labels)), labels, answers(before), answers(after))
+
+
+def simulate(seed, before, after, images=200, churn=0.3):
+    """Answers with given class accuracies before and after; a share of the images draws its luck anew."""
+    rng = np.random.default_rng(seed)
+    classes = len(before)
+    labels = np.repeat(np.arange(classes), images)
+    wrong = (labels + 1) % classes
+    luck = rng.random(len(labels))
+    fresh = np.where(rng.random(len(labels)) < churn, rng.random(len(labels)), luck)
+    old = np.where(luck < np.array(before)[labels], labels, wrong)
+    new = np.where(fresh < np.array(after)[labels], labels, wrong)
+    return comparison(torch.tensor(old), torch.tensor(new), torch.tensor(labels), classes)
+
+
+def test_differences_and_counts():
+    images = simulate(0, [0.5, 0.9, 0.9], [0.8, 0.9, 0.85])
+    before, after, labels = images.before.predicted, images.after.predicted, images.labels
+    tests = paired_tests(images)
+    old, new = (class_accuracy(p, labels, 3) for p in (before, after))
+    assert tests.sigma.difference == pytest.approx(new.std() - old.std())
+    assert tests.accuracy.difference == pytest.approx(new.mean() - old.mean())
+    assert tests.worst.difference == pytest.approx(new.min() - old.min())
+    assert tests.churn == pytest.approx(float((before != after).double().mean()))
+    for j, test in enumerate(tests.per_class):
+        own = labels == j
+        assert test.gained == int(((before != labels) & (after == labels) & own).sum())
+        assert test.lost == int(((before == labels) & (after != labels) & own).sum())
+        assert test.as_dict()["class"] == str(j)
+        assert test.claim
+    assert tests.per_class[0].p_holm < 0.001
+    assert not paired_tests(simulate(0, [0.5, 0.9], [0.8, 0.9], images=49)).per_class[0].claim
+
+
+def test_intervals_agree_with_scipys_bootstrap():
+    """The multinomial draw against scipy.stats.bootstrap over the images themselves, for a paired mean."""
+    images = simulate(1, [0.7], [0.8], images=300)
+    change = (images.after.predicted == images.labels).double() - (images.before.predicted == images.labels).double()
+    reference = stats.bootstrap((change.numpy(),), np.mean, method="percentile", n_resamples=9999, rng=0)
+    found = paired_tests(images).accuracy.interval
+    assert found == pytest.approx(tuple(reference.confidence_interval), abs=0.006)
+
+
+def test_intervals_of_sigma_agree_with_resampling_images():
+    images = simulate(1, [0.6, 0.8, 0.9], [0.7, 0.8, 0.85], images=80)
+    labels = images.labels
+    rng, draws = np.random.default_rng(3), []
+    groups = [np.flatnonzero(labels.numpy() == j) for j in range(3)]
+    for _ in range(3000):
+        chosen = torch.from_numpy(np.concatenate([rng.choice(group, len(group)) for group in groups]))
+        old, new = (class_accuracy(a.predicted[chosen], labels[chosen], 3) for a in (images.before, images.after))
+        draws.append(new.std() - old.std())
+    assert paired_tests(images).sigma.interval == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.006)
+
+
+def test_loss_interval_is_the_paired_t_interval():
+    images = simulate(0, [0.6, 0.8], [0.7, 0.8])
+    rng = np.random.default_rng(0)
+    change = torch.tensor(rng.normal(0.1, 1, len(images.labels)))
+    moved = Answers(images.after.predicted, images.after.confidence, change)
+    tests = paired_tests(BeforeAfter(images.classes, images.index, images.labels, images.before, moved))
+    reference = stats.ttest_1samp(change.numpy(), 0).confidence_interval(0.95)
+    assert tests.nll_change.interval == pytest.approx((reference.low, reference.high), rel=0.02)
+    assert tests.nll == pytest.approx((0.0, float(change.mean())))
+
+
+def verdict(seed, before, after, **options):
+    images = simulate(seed, before, after, **options)
+    return judge(paired_tests(images), len(images.labels))
+
+
+def test_verdicts():
+    assert verdict(0, [0.4, 0.9, 0.9], [0.8, 0.9, 0.9]).outcome == "better"
+    assert verdict(0, [0.8, 0.9, 0.9], [0.4, 0.9, 0.9]).outcome == "worse"
+    assert verdict(0, [0.8, 0.8, 0.8], [0.6, 0.6, 0.6]).outcome == "worse"
+    assert verdict(0, [0.8, 0.9, 0.9], [0.8, 0.9, 0.9]).outcome == "no detectable change"
+    levelled = verdict(0, [0.7, 0.9, 0.95], [0.45, 0.5, 0.5])
+    assert levelled.outcome == "worse"
+    assert "on average" in levelled.sentence
+    assert verdict(0, [0.2, 0.9, 0.9], [0.8, 0.9, 0.6]).sentence.endswith("; lost significantly: 2 (60 images).")
+    few = verdict(0, [0.1, 0.9, 0.9], [0.9, 0.9, 0.9], images=16)
+    assert few.sentence == "No claim can be made from 48 held-out images."
+
+
+@pytest.mark.parametrize("churn", [0.05, 0.5])
+def test_nothing_is_found_where_nothing_is(churn):
+    """200 operations that only reshuffle errors: a finding in at most 5 % plus three standard errors."""
+    profile = np.linspace(0.5, 0.95, 10)
+    none = "no detectable change"
+    found = [verdict(seed, profile, profile, images=60, churn=churn).outcome != none for seed in range(200)]
+    assert np.mean(found) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
+
+
+def test_identical_answers_change_nothing():
+    labels = torch.arange(90) % 3
+    tests = paired_tests(comparison(labels, labels, labels, 3))
+    assert tests.sigma.interval == (0.0, 0.0)
+    assert judge(tests, 90).outcome == "no detectable change"
+    assert judge(tests, 90).sentence.startswith("No prediction changed")
+    assert tests.flows == ()
+
+
+def test_flows_by_hand():
+    labels = torch.tensor([0] * 6 + [1] * 2)
+    before = torch.tensor([1, 1, 2, 0, 0, 0, 1, 1])
+    after = torch.tensor([0, 0, 0, 0, 5, 0, 1, 1])
+    (flow,) = flows(comparison(before, after, labels, 3))
+    assert (flow.gained, flow.gained_from) == (3, {"1": 2, "2": 1})
+    assert (flow.lost, flow.lost_to) == (1, {"output 5": 1})
+    more = Flow("a", 6, {"b": 3, "c": 2, "d": 1}, 0, {})
+    assert str(more) == "a gained 6 (3 from b, 2 from c, 1 from others)"
+    assert str(flow) == "0 gained 3 (2 from 1, 1 from 2) and lost 1 (1 to output 5)"
+
+
+def test_calibration_error_by_hand():
+    """Two bins: confidence 0.9 with 1 of 2 right, confidence 0.6 with 2 of 2 right."""
+    labels = torch.tensor([0, 0, 1, 1])
+    given = answers(torch.tensor([0, 1, 1, 1]), [0.9, 0.9, 0.6, 0.6])
+    assert calibration_error(given, labels) == pytest.approx(0.5 * 0.4 + 0.5 * 0.4)
+
+
+def test_corrected_sigma_is_the_true_one_on_average():
+    rng, truth, images = np.random.default_rng(0), np.linspace(0.6, 0.95, 10), 60
+    draws = rng.binomial(images, truth, size=(3000, 10)) / images
+    corrected = np.mean([corrected_sigma(row, np.full(10, images)) ** 2 for row in draws])
+    assert np.sqrt(corrected) == pytest.approx(truth.std(), rel=0.01)
+    assert corrected_sigma(np.array([0.8, 0.81]), np.array([50.0, 50.0])) == 0
+
+
+def test_a_comparison_survives_its_tensors():
+    images = simulate(0, [0.5, 0.9], [0.8, 0.9], images=60)
+    again = BeforeAfter.from_tensors(images.tensors(), images.classes)
+    assert paired_tests(again) == paired_tests(images)

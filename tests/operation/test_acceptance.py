@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+import hessian_surgery as hs
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.model.evaluation import Answers
+from hessian_surgery.operation.acceptance import read_criteria, unmet
+
+
+def criteria(tmp_path, content):
+    path = tmp_path / "criteria.toml"
+    path.write_text(content)
+    return read_criteria(path)
+
+
+def images(before, after):
+    """Ten images of each of two classes, of which so many are right."""
+    labels = torch.arange(2).repeat_interleave(10)
+
+    def answers(right):
+        predicted = torch.cat([torch.where(torch.arange(10) < n, j, 1 - j) for j, n in enumerate(right)])
+        return Answers(predicted, torch.ones(20), torch.zeros(20))
+
+    return BeforeAfter(("cat", "dog"), torch.arange(20), labels, answers(before), answers(after))
+
+
+def test_each_criterion_that_is_not_met_is_named(tmp_path):
+    found = criteria(tmp_path, "minimum_accuracy = 0.6\nmaximum_drop = 0.1\n[classes.dog]\nmaximum_drop = 0.3\n")
+    assert unmet(found, images((9, 9), (8, 6))) == []
+    assert unmet(found, images((9, 9), (7, 5))) == [
+        "cat: lost 20.0 pp, maximum_drop is 10 pp",
+        "dog: accuracy 50.0 %, minimum_accuracy is 60 %",
+        "dog: lost 40.0 pp, maximum_drop is 30 pp",
+    ]
+
+
+def test_a_limit_that_is_just_met_is_met(tmp_path):
+    found = criteria(tmp_path, "minimum_accuracy = 0.7\nmaximum_drop = 0.2\n")
+    assert unmet(found, images((9, 9), (7, 7))) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "asks for nothing; give minimum_accuracy or maximum_drop"),
+        ("minimum_acuracy = 0.5", "minimum_acuracy in .* is no criterion; give minimum_accuracy, maximum_drop or"),
+        ("minimum_accuracy = '0.5'", "minimum_accuracy is '0.5' in .*; give a fraction from 0 to 1"),
+        ("minimum_accuracy = 60", "minimum_accuracy is 60 in .*; give a fraction from 0 to 1"),
+        ("maximum_drop = true", "maximum_drop is True"),
+        ("maximum_drop = nan", "maximum_drop is nan"),
+        ("maximum_drop = -0.1", "maximum_drop is -0.1"),
+        ("[classes.cat]\nminimum = 0.5", r"classes.cat.minimum in .* is no criterion"),
+        ("classes = 3", r"classes is 3 in .*; give a table for each class, such as \[classes.cat\]"),
+        ("[classes]\ncat = 0.5", "classes is {'cat': 0.5}"),
+        ("minimum_accuracy = ", "cannot be read as TOML"),
+    ],
+)
+def test_anything_else_is_refused(tmp_path, content, message):
+    with pytest.raises(hs.InputError, match=f"accept: .*{message}"):
+        criteria(tmp_path, content)
+
+
+def test_a_class_that_there_is_not_is_refused(tmp_path):
+    found = criteria(tmp_path, "[classes.cow]\nminimum_accuracy = 0.5")
+    with pytest.raises(hs.InputError, match="accept: got 'cow', which is no class; there are cat, dog"):
+        found.check_names(("cat", "dog"))
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(hs.InputError, match=r"accept: .*none.toml cannot be read as TOML"):
+        read_criteria(tmp_path / "none.toml")

@@ -1,0 +1,200 @@
+"""A run killed at any moment goes on where it was, and ends bit for bit as if nothing had happened."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import hessian_surgery as hs
+from conftest import operate
+from hessian_surgery.model.smallnet import SmallNet
+from hessian_surgery.operation.problem import prepare
+from hessian_surgery.operation.resume import fingerprint, load_state, save_state
+from hessian_surgery.paper.loop import Observer, State
+
+ITERATIONS = 6
+LOOP = ("--preset", "loop", "--hessian-samples", "64")
+# A first step that gains much, so that there is a second round.
+PLANNED = ("--budget", "0.01")
+
+
+def command(checkpoint, out, *more):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--out", out]
+    return [sys.executable, "-m", "hessian_surgery", *arguments, "--iterations", str(ITERATIONS), *more]
+
+
+def without_times(folder):
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def wait_for_lines(process, folder, lines):
+    """Until so many iterations are finished, or the process is."""
+    while process.poll() is None:
+        history = folder / "history.jsonl"
+        if lines == 0 or (history.exists() and len(history.read_text().splitlines()) >= lines):
+            return
+        time.sleep(0.005)
+
+
+def check_kills(tmp_path, checkpoint, kills, how, options=LOOP):
+    subprocess.run(command(checkpoint, "whole", *options), cwd=tmp_path, check=True, capture_output=True)
+    rounds = len(without_times(tmp_path / "whole"))
+    assert rounds > 1
+    whole = load_file(tmp_path / "whole/model.safetensors")
+    chance, interrupted = random.Random(0), 0
+    for i in range(kills):
+        folder = tmp_path / f"run{i}"
+        start = command(checkpoint, f"run{i}", *options)
+        process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        wait_for_lines(process, folder, chance.randrange(rounds))
+        time.sleep(chance.uniform(0, 0.25))
+        process.send_signal(how)
+        interrupted += process.wait() != 0
+        if not (folder / "result.json").exists():
+            subprocess.run([*start, "--resume"], cwd=tmp_path, check=True, capture_output=True)
+        found = load_file(folder / "model.safetensors")
+        assert all(torch.equal(found[name], tensor) for name, tensor in whole.items())
+        assert without_times(folder) == without_times(tmp_path / "whole")
+    assert interrupted >= kills / 2
+
+
+def test_killed_and_resumed(tmp_path, checkpoint):
+    check_kills(tmp_path, checkpoint, 2, signal.SIGKILL)
+
+
+def test_a_planned_operation_killed_and_resumed(tmp_path, checkpoint):
+    check_kills(tmp_path, checkpoint, 1, signal.SIGKILL, PLANNED)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("options", [LOOP, PLANNED], ids=["loop", "planned"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_ten_random_moments(tmp_path, checkpoint, how, options):
+    check_kills(tmp_path, checkpoint, 10 if how == signal.SIGKILL else 4, how, options)
+
+
+class Stop(Observer):
+    """Stops after an iteration, before or after its state is kept."""
+
+    def __init__(self, iteration):
+        self.at = iteration
+
+    def iteration(self, record):
+        if record.iteration == self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("control", ["adam", "gamma"])
+@pytest.mark.parametrize("stop", [1, 2, 4])
+def test_stopped_between_history_and_state(_trained, digits_parts, quick, tmp_path, control, stop):
+    config = replace(quick, iterations=4, control=control)
+
+    def afresh(folder, **options):
+        model = SmallNet(10)
+        model.load_state_dict(_trained)
+        return operate(model, digits_parts, config, folder=folder, **options)
+
+    whole = afresh(None)
+    with pytest.raises(KeyboardInterrupt):
+        afresh(tmp_path, observer=Stop(stop))
+    resumed = afresh(tmp_path, resume=True)
+    assert all(torch.equal(resumed.weights[name], t) for name, t in whole.weights.items())
+    assert len(resumed.iterations) == 4
+    assert without_times(tmp_path) == [
+        {key: value for key, value in record.as_dict().items() if key != "seconds"} for record in whole.iterations
+    ]
+
+
+@pytest.mark.parametrize("stop", [1, 2])
+def test_a_planned_operation_stopped_between_history_and_state(_trained, digits_parts, tmp_path, stop):
+    config = hs.SurgeryConfig(budget=0.01)
+
+    def afresh(folder, **options):
+        model = SmallNet(10)
+        model.load_state_dict(_trained)
+        return operate(model, digits_parts, config, folder=folder, **options)
+
+    whole = afresh(None)
+    assert whole.iterations[0].accepted
+    with pytest.raises(KeyboardInterrupt):
+        afresh(tmp_path, observer=Stop(stop))
+    resumed = afresh(tmp_path, resume=True)
+    assert all(torch.equal(resumed.weights[name], t) for name, t in whole.weights.items())
+    assert without_times(tmp_path) == [
+        {key: value for key, value in record.as_dict().items() if key != "seconds"} for record in whole.iterations
+    ]
+
+
+def test_what_the_images_flatter_comes_back(trained, digits_parts, tmp_path):
+    config = hs.SurgeryConfig()
+    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config, False, True)
+    state = State(1, problem.base, None, problem.base, problem.space.snapshot(), flattered=0.0125)
+    save_state(tmp_path, problem, state, "identity")
+    assert load_state(tmp_path, problem, "identity").flattered == 0.0125
+
+
+def test_targets_and_protected_classes_are_part_of_what_a_run_is(trained, digits_parts, tmp_path):
+    def identity(**choices):
+        config = hs.SurgeryConfig(**choices)
+        return fingerprint(prepare(trained, digits_parts.training, digits_parts.calibration, config, False, True)[0])
+
+    several = [{}, {"targets": {"2": 0.5}}, {"targets": {"2": 0.6}}, {"protect": ("2",)}, {"budget": 0.01}]
+    assert len({identity(**choices) for choices in several}) == 5
+
+
+def test_another_run_is_not_resumed(trained, digits_parts, quick, tmp_path):
+    def kept(config, **options):
+        return operate(trained, digits_parts, config, folder=tmp_path, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        kept(quick, observer=Stop(2))
+    with pytest.raises(hs.InputError, match="holds another run"):
+        kept(quick)
+    with pytest.raises(hs.InputError, match="belongs to a run with other options"):
+        kept(replace(quick, seed=1), resume=True)
+    (tmp_path / "history.jsonl").write_text("")
+    with pytest.raises(hs.InputError, match="has 0 lines, where 1 are needed"):
+        kept(quick, resume=True)
+    (tmp_path / "checkpoint/state.safetensors").write_text("broken")
+    with pytest.raises(hs.InputError, match=r"state\.safetensors cannot be read"):
+        kept(quick, resume=True)
+
+
+def test_the_fingerprint_knows_images_buffers_and_frozen_weights(trained, digits_parts, quick):
+    def identity(model, sensitivity=digits_parts.calibration):
+        config = replace(quick, parameters="fc.*")
+        return fingerprint(prepare(model, digits_parts.training, sensitivity, config)[0])
+
+    first = identity(trained)
+    assert identity(trained) == first
+    brighter = replace(digits_parts.calibration, fetch=lambda p: digits_parts.calibration.fetch(p) + 0.1)
+    assert identity(trained, brighter) != first
+    trained.features[1].running_mean += 0.01
+    assert identity(trained) != first
+    trained.features[1].running_mean -= 0.01
+    with torch.no_grad():
+        trained.features[0].weight[0, 0, 0, 0] += 0.1
+    assert identity(trained) != first
+
+
+def test_two_runs_on_one_folder(tmp_path, checkpoint):
+    """The second is refused while the first one runs, and the first one does not notice."""
+    first = subprocess.Popen(command(checkpoint, "run", *LOOP), cwd=tmp_path, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "run/.lock").exists():
+        time.sleep(0.02)
+        assert first.poll() is None
+    from hessian_surgery.files import claimed
+
+    with pytest.raises(hs.InputError, match="another process is writing"), claimed(tmp_path / "run"):
+        pass
+    assert first.wait() == 0
+    assert (tmp_path / "run/result.json").exists()
+    assert not (tmp_path / "run/.lock").exists()

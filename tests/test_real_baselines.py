@@ -1,0 +1,27 @@
+"""The post-hoc rivals on a real checkpoint."""
+
+import pytest
+import torch
+
+import hessian_surgery as hs
+from conftest import real
+from hessian_surgery.baselines.edits import Start
+from hessian_surgery.baselines.posthoc import FINE_TAUS, logit_adjustment
+from hessian_surgery.baselines.subject import Subject
+from hessian_surgery.data.labelled import together
+from hessian_surgery.model.evaluation import compute_logits
+
+
+@pytest.mark.full
+def test_a_little_logit_adjustment_keeps_most_of_the_majority_class(shared):
+    """On logits, not probabilities: a quarter of log π must not turn the class of two images in three over."""
+    model, parts = real(shared, "ham10000")
+    images = together(parts.calibration, parts.heldout)
+    assert len(images) == 2051
+    logits = compute_logits(hs.Classifier(model.eval()), images)
+    subject = Subject(images.classes, images.labels, logits, parts.training.counts)
+    found = logit_adjustment(subject, Start.of(logits), torch.arange(2051))
+    at = {tau: candidate.rates.per_class for tau, candidate in zip(FINE_TAUS, found, strict=True)}
+    majority = int(parts.training.counts.argmax())
+    assert images.classes[majority] == "nv"
+    assert 0.6 < at[0.25][majority] < at[0.0][majority]

@@ -1,0 +1,82 @@
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import hessian_surgery as hs
+from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
+
+
+@pytest.fixture
+def weights():
+    return nn.Linear(3, 2).state_dict()
+
+
+def test_safetensors_with_metadata(tmp_path, weights):
+    path = tmp_path / "model.safetensors"
+    half = {name: tensor.half() for name, tensor in weights.items()}
+    save_file(half, path, {"normalize_mean": "0.1,0.2,0.3", "normalize_std": "1,2,3"})
+    checkpoint = read_checkpoint(path)
+    assert checkpoint.dtypes == {"weight": torch.float16, "bias": torch.float16}
+    assert checkpoint.normalization() == ([0.1, 0.2, 0.3], [1, 2, 3])
+    assert len(checkpoint.sha256) == 64
+    model = nn.Linear(3, 2)
+    load_weights(model, checkpoint)
+    assert model.weight.dtype == torch.float32
+    assert torch.equal(model.weight, half["weight"].float())
+
+
+@pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"state_dict": w, "epoch": 3}])
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_torch_files(tmp_path, weights, wrap, prefix):
+    path = tmp_path / "model.pt"
+    torch.save(wrap({prefix + name: tensor for name, tensor in weights.items()}), path)
+    checkpoint = read_checkpoint(path)
+    assert torch.equal(checkpoint.weights["weight"], weights["weight"])
+    assert checkpoint.normalization() is None
+
+
+class Evil:
+    def __reduce__(self):
+        return (open, ("/tmp/hessian-surgery-evil", "w"))
+
+
+def test_a_file_that_holds_code_is_refused_and_never_run(tmp_path):
+    from pathlib import Path
+
+    torch.save({"state_dict": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(hs.InputError, match="could run code: refused"):
+        read_checkpoint(tmp_path / "evil.pt")
+    assert not Path("/tmp/hessian-surgery-evil").exists()
+
+
+def test_unreadable_files_are_named(tmp_path, weights):
+    with pytest.raises(hs.InputError, match="is not a file"):
+        read_checkpoint(tmp_path / "absent.pt")
+    save_file(weights, tmp_path / "short.safetensors")
+    content = (tmp_path / "short.safetensors").read_bytes()
+    (tmp_path / "short.safetensors").write_bytes(content[:-5])
+    torch.save(weights, tmp_path / "short.pt")
+    content = (tmp_path / "short.pt").read_bytes()
+    (tmp_path / "short.pt").write_bytes(content[: len(content) // 2])
+    for name in ("short.safetensors", "short.pt"):
+        with pytest.raises(hs.InputError, match="cannot be read, it may be truncated"):
+            read_checkpoint(tmp_path / name)
+    torch.save([1, 2], tmp_path / "list.pt")
+    with pytest.raises(hs.InputError, match="no state_dict"):
+        read_checkpoint(tmp_path / "list.pt")
+
+
+def test_weights_that_do_not_fit_are_named(tmp_path, weights):
+    path = tmp_path / "model.safetensors"
+    for change, message in [
+        ({"extra": torch.zeros(1)}, "has 'extra', which the model lacks"),
+        ({"bias": torch.zeros(5)}, r"'bias' has shape \(5,\), the model's is \(2,\)"),
+        ({"bias": torch.tensor([float("nan"), 0.0])}, "'bias' holds NaN"),
+    ]:
+        save_file(weights | change, path)
+        with pytest.raises(hs.InputError, match=message):
+            load_weights(nn.Linear(3, 2), read_checkpoint(path))
+    save_file({"bias": weights["bias"]}, path)
+    with pytest.raises(hs.InputError, match="lacks 'weight'"):
+        load_weights(nn.Linear(3, 2), read_checkpoint(path))

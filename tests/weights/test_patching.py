@@ -1,0 +1,99 @@
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+import hessian_surgery as hs
+from hessian_surgery.weights.checkpoint import read_checkpoint
+from hessian_surgery.weights.patch import make_patch
+from hessian_surgery.weights.patching import apply_patch, revert_patch
+from hessian_surgery.weights.tensorfile import read_header, save_like
+
+
+def random_weights(draw, dtype, names):
+    return {name: torch.randn(3, 5, generator=draw).to(dtype) for name in names}
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 10**6),
+    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+    names=st.lists(st.text(min_size=1, max_size=8).filter(lambda n: n != "__metadata__"), min_size=1, unique=True),
+    note=st.text(max_size=10),
+)
+def test_apply_and_revert_give_back_the_very_bytes(tmp_path_factory, seed, dtype, names, note):
+    folder = tmp_path_factory.mktemp("files")
+    draw = torch.Generator().manual_seed(seed)
+    base = random_weights(draw, dtype, names) | {"steps": torch.tensor(7)}
+    patched = random_weights(draw, dtype, names) | {"steps": torch.tensor(7)}
+    original, patch_file = folder / "base.safetensors", folder / "patch.safetensors"
+    save_file(base, original, {"note": note})
+    source = read_checkpoint(original)
+    make_patch(base, patched, source.sha256, source.header).save(patch_file)
+    apply_patch(original, patch_file, folder / "patched.safetensors")
+    found = read_checkpoint(folder / "patched.safetensors")
+    assert all(torch.equal(found.weights[n], t) for n, t in patched.items())
+    assert found.metadata == source.metadata
+    revert_patch(folder / "patched.safetensors", patch_file, folder / "again.safetensors")
+    assert (folder / "again.safetensors").read_bytes() == original.read_bytes()
+
+
+def test_a_header_that_another_program_wrote_is_kept(tmp_path):
+    """Unsorted names, odd padding: not what the safetensors library would write."""
+    weights = {"z": torch.arange(4.0), "a": torch.arange(3).half()}
+    header = (
+        json.dumps(
+            {
+                "z": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
+                "__metadata__": {"by": "hand"},
+                "a": {"dtype": "F16", "shape": [3], "data_offsets": [16, 22]},
+            }
+        )
+        + " " * 13
+    )
+    save_like(tmp_path / "base.safetensors", header, weights)
+    source = read_checkpoint(tmp_path / "base.safetensors")
+    assert torch.equal(source.weights["a"], weights["a"])
+    assert read_header(tmp_path / "base.safetensors") == header
+    patch = make_patch(source.weights, {"z": torch.ones(4), "a": weights["a"]}, source.sha256, source.header)
+    patch.save(tmp_path / "patch.safetensors")
+    # Even from a copy of the patched weights that was saved anew, with another header.
+    save_file({"z": torch.ones(4), "a": weights["a"]}, tmp_path / "resaved.safetensors")
+    revert_patch(tmp_path / "resaved.safetensors", tmp_path / "patch.safetensors", tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "base.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"state_dict": w, "epoch": 3}])
+def test_torch_files_come_back_tensor_for_tensor(tmp_path, wrap):
+    draw = torch.Generator().manual_seed(0)
+    base, patched = (random_weights(draw, torch.float32, ["module.a", "module.b"]) for _ in range(2))
+    torch.save(wrap(base), tmp_path / "base.pt")
+    source = read_checkpoint(tmp_path / "base.pt")
+    stripped = {name.removeprefix("module."): t for name, t in patched.items()}
+    make_patch(source.weights, stripped, source.sha256).save(tmp_path / "patch.safetensors")
+    apply_patch(tmp_path / "base.pt", tmp_path / "patch.safetensors", tmp_path / "patched.pt")
+    revert_patch(tmp_path / "patched.pt", tmp_path / "patch.safetensors", tmp_path / "again.pt")
+    now, again = (torch.load(tmp_path / name, weights_only=True) for name in ("patched.pt", "again.pt"))
+    assert now.keys() == again.keys() == wrap(base).keys()
+    now, again = (content.get("state_dict", content) for content in (now, again))
+    assert all(torch.equal(now[name], patched[name]) and torch.equal(again[name], base[name]) for name in base)
+
+
+def test_other_files_are_refused_and_nothing_is_written(tmp_path):
+    base, other = {"a": torch.ones(2)}, {"a": torch.full((2,), 3.0)}
+    save_file(base, tmp_path / "base.safetensors")
+    save_file(other, tmp_path / "other.safetensors")
+    make_patch(base, {"a": torch.zeros(2)}).save(tmp_path / "patch.safetensors")
+    out = tmp_path / "out.safetensors"
+    with pytest.raises(hs.InputError, match="made for other weights"):
+        apply_patch(tmp_path / "other.safetensors", tmp_path / "patch.safetensors", out)
+    with pytest.raises(hs.InputError, match="not what it makes"):
+        revert_patch(tmp_path / "other.safetensors", tmp_path / "patch.safetensors", out)
+    assert not out.exists()
+    with pytest.raises(hs.InputError, match=r"out\.pt would be a \.safetensors file"):
+        apply_patch(tmp_path / "base.safetensors", tmp_path / "patch.safetensors", tmp_path / "out.pt")
+    with pytest.raises(hs.InputError, match="exists; give another name"):
+        apply_patch(tmp_path / "base.safetensors", tmp_path / "patch.safetensors", tmp_path / "other.safetensors")

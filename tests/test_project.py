@@ -33,7 +33,7 @@ RANKS = (
     "__main__",
 )
 # The one place where the default operation's room knows of the paper's.
-DISPATCHER = "operation/algorithms.py"
+DISPATCHER = "operation/dispatch.py"
 
 
 def sources():

@@ -1,5 +1,11 @@
-"""The one exception that means "the input is at fault": the command line turns it into exit code 2."""
+"""Errors that are the input's fault."""
 
 
 class InputError(ValueError):
-    """Bad input. The message names the argument, what it got and what to do, in one line."""
+    """The input is at fault. The command line prints it in one line and exits with 2."""
+
+
+def require(holds: bool, argument: str, value: object, needed: str) -> None:
+    """Raise an InputError that names the argument, what it got and what it must be, unless it holds."""
+    if not holds:
+        raise InputError(f"{argument}: got {value!r}; it must be {needed}")

@@ -116,3 +116,13 @@ def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
     every = list(module.named_parameters(remove_duplicate=False))
     aliases = tuple(tuple(name for name, other in every if other is parameter) for parameter in parameters)
     return ParameterSpace(names, parameters, aliases)
+
+
+def refuse_half_precision(space: ParameterSpace) -> None:
+    """Raise an InputError if weights are held in less than float32."""
+    half = next((n for n, p in zip(space.names, space.parameters, strict=True) if p.element_size() < 4), None)
+    if half is not None:
+        raise InputError(
+            f"model: {half!r} is held in half precision, where small steps round away; call model.float() first "
+            "(stored_as keeps the file's dtype)"
+        )

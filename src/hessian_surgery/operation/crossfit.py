@@ -12,17 +12,14 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.rates import Rates, answer_rates, rates
 from hessian_surgery.operation.fit import PRICES, SHARES, fit_path
 from hessian_surgery.operation.goal import Goal
-from hessian_surgery.seeding import generator, numpy_generator
+from hessian_surgery.seeding import generator
 from hessian_surgery.types import Array
 
-# Parts that the images are divided into; each is foreseen by a fit to the others.
+# Parts that the images are divided into; each is predicted by a fit to the others.
 FOLDS = 4
-# Resamples of the images that give a gain its standard error, and how many of those a step must gain to be worth it.
-# One let steps through, chosen from 140, in half of the cases where nothing is to gain.
-RESAMPLES, ERRORS = 200, 2.0
 
-# Coefficients (K,), positions (n,) → the logits (n, C) of those images after the step, by a forward pass.
-Look = Callable[[Array, Tensor], Tensor]
+# Coefficients (K,), positions (n,) → logits (n, C) of those images after the step, by a forward pass.
+AfterCoefficients = Callable[[Array, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Surrogate:
         return Surrogate(self.logits[positions], changes, self.labels[positions], self.classes)
 
     def first(self, count: int) -> "Surrogate":
-        """Some of the directions: the first ones."""
+        """The first `count` directions only."""
         return replace(self, changes=self.changes[:count])
 
     def rates(self) -> Rates:
@@ -60,22 +57,25 @@ class Surrogate:
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class PredictedStep:
     """A step, and how it does on images that it was not fitted to.
 
     Attributes:
         coefficients: of all directions (K,), the mean of the folds' fits.
-        rates: of the folds' answers, each by the fit to the others.
-        predicted: those answers (n,).
+        rates: of the answers below.
+        answers: to each image (n,), by the fit to the other folds.
         price: of accuracy, in the fit.
-        share: of the fit that the step goes.
+        share: how much of the fit the step takes.
+        ray: the number of its ray, if only the linear model has predicted it; None if it needs no
+            forward pass, or had one.
     """
 
     coefficients: Array
     rates: Rates
-    predicted: Tensor
+    answers: Tensor
     price: float = 0.0
     share: float = 0.0
+    ray: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Ray:
         surrogate: the images.
         price: of accuracy, in the fits.
         fits: coefficients (folds, K).
-        folds: which fold each image (n,) is in.
+        folds: the fold of each image (n,).
         slope: change of the logits (n, C) by the whole fit to the other folds, to first order.
-        bend: what a forward pass adds to it (n, C); None where none was made.
+        bend: what a forward pass adds to it (n, C); None before there was one.
     """
 
     surrogate: Surrogate
@@ -98,35 +98,44 @@ class Ray:
     slope: Tensor
     bend: Tensor | None = None
 
-    def steps(self) -> list[Foreseen]:
-        """Each share of the way; to second order where the whole way was measured."""
-        found, mean = [], self.fits.mean(axis=0)
+    def steps(self, ray: int | None = None) -> list[PredictedStep]:
+        """Each share of the way, predicted to second order if the whole way was measured.
+
+        Args:
+            ray: what the steps keep as the number of their ray.
+        """
+        found = []
+        mean = self.fits.mean(axis=0)
         for share in SHARES:
             logits = self.surrogate.logits + share * self.slope
             if self.bend is not None:
                 logits += share**2 * self.bend
-            predicted = logits.argmax(dim=1)
-            seen = answer_rates(predicted, self.surrogate.labels, self.surrogate.classes)
-            found.append(Foreseen(share * mean, seen, predicted, self.price, share))
+            answers = logits.argmax(dim=1)
+            seen = answer_rates(answers, self.surrogate.labels, self.surrogate.classes)
+            found.append(PredictedStep(share * mean, seen, answers, self.price, share, ray))
         return found
 
-    def looked_at(self, look: Look) -> "Ray":
-        """The same with every fit measured on the fold that it was not fitted to: one pass over all images."""
+    def measured(self, after: AfterCoefficients) -> "Ray":
+        """The same with every fit measured on the fold that it was not fitted to.
+
+        All folds together take one forward pass over all images.
+        """
         bend = torch.zeros_like(self.slope)
         for i, fit in enumerate(self.fits):
             mine = (self.folds == i).nonzero().squeeze(1)
             if len(mine) > 0:  # three images of each class leave the fourth fold empty
-                bend[mine] = look(fit, mine).to(bend) - self.surrogate.logits[mine] - self.slope[mine]
+                bend[mine] = after(fit, mine).to(bend) - self.surrogate.logits[mine] - self.slope[mine]
         return replace(self, bend=bend)
 
 
 def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:
-    """Fits at every price, each made as often as there are folds.
+    """Fits at every price, one for each fold that is left out.
 
-    Temperature, ridge and family are not chosen so: among more candidates the best one is further from what it seems
-    (docs/results/surgery.md).
+    Temperature, ridge and family are not chosen this way: the best of more candidates is further
+    from what it seems.
     """
-    size, folds = len(surrogate.changes), _folds(surrogate.labels, seed)
+    size = len(surrogate.changes)
+    folds = stratified_folds(surrogate.labels, FOLDS, generator(seed, "folds"))
     others = [surrogate.subset((folds != i).nonzero().squeeze(1)) for i in range(FOLDS)]
     paths = np.array([fit_path(part.at, size, part.labels, part.classes, goal) for part in others])
     rays = []
@@ -139,82 +148,72 @@ def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:
     return rays
 
 
-class Prospect:
-    """Steps along all directions, and along the first ones alone, as far as they are linear at any length.
+class CandidateSteps:
+    """The steps that an iteration chooses from.
 
-    So an operation is foreseen to do at least as well as the biases alone, whose steps need no forward pass. Others are
-    foreseen to first order, which mostly flatters them, until the choice falls on one: then its ray is measured.
+    There are steps along all directions, and along the first ones alone, whose effect is linear at
+    any length: biases. So an operation is predicted to do at least as well as biases alone. The
+    linear model predicts the others, and mostly flatters them, until one of them is chosen: then
+    its ray is measured by a forward pass.
+
+    Args:
+        surrogate: the calibration images.
+        goal: what the fits aim at.
+        exact: how many directions, the first ones, are linear at any length.
+        after: measures a step by a forward pass.
+        seed: fixes the folds.
     """
 
-    def __init__(self, surrogate: Surrogate, goal: Goal, exact: int, look: Look, seed: int = 0) -> None:
-        nothing = Foreseen(np.zeros(len(surrogate.changes)), surrogate.rates(), surrogate.logits.argmax(dim=1))
-        self._look = look
+    def __init__(self, surrogate: Surrogate, goal: Goal, exact: int, after: AfterCoefficients, seed: int = 0) -> None:
+        size = len(surrogate.changes)
+        self.nothing = PredictedStep(np.zeros(size), surrogate.rates(), surrogate.logits.argmax(dim=1))
+        self._after = after
         self._rays = cross_fit(surrogate, goal, seed)
-        self._linear = [ray.steps() for ray in self._rays]
-        self._measured: dict[int, list[Foreseen]] = {}
-        self._settled = [nothing]
-        if 0 < exact < len(surrogate.changes):
+        self._linear = [ray.steps(i) for i, ray in enumerate(self._rays)]
+        self._measured: dict[int, list[PredictedStep]] = {}
+        self._exact = [self.nothing]
+        if 0 < exact < size:
             alone = [step for ray in cross_fit(surrogate.first(exact), goal, seed) for step in ray.steps()]
-            unused = (0, len(surrogate.changes) - exact)
-            self._settled += [replace(step, coefficients=np.pad(step.coefficients, unused)) for step in alone]
+            unused = (0, size - exact)
+            self._exact += [replace(step, coefficients=np.pad(step.coefficients, unused)) for step in alone]
 
-    @property
-    def steps(self) -> list[Foreseen]:
-        """All of them, as they are foreseen so far; the first does nothing."""
-        return self._with(set(self._measured))
+    def steps(self) -> list[PredictedStep]:
+        """All steps as they are predicted so far; the first does nothing."""
+        return self._steps(set(self._measured))
 
-    def choose(self, goal: Goal) -> Foreseen:
-        """The best step for a goal of the same aim, its ray measured; the same whatever was chosen before."""
+    def choose(self, goal: Goal) -> PredictedStep:
+        """The best step for a goal of the same aim, with its ray measured.
+
+        The choice does not depend on earlier choices.
+        """
         seen: set[int] = set()
         while True:
-            best = choose_foreseen(self._with(seen), goal)
-            number = next((i for i, steps in enumerate(self._linear) if any(step is best for step in steps)), None)
-            if number is None:
+            best = choose_step(self._steps(seen), goal)
+            if best.ray is None:
                 return best
-            if number not in self._measured:
-                self._measured[number] = self._rays[number].looked_at(self._look).steps()
-            seen.add(number)
+            if best.ray not in self._measured:
+                self._measured[best.ray] = self._rays[best.ray].measured(self._after).steps()
+            seen.add(best.ray)
 
-    def _with(self, measured: set[int]) -> list[Foreseen]:
+    def _steps(self, measured: set[int]) -> list[PredictedStep]:
         """All steps, those of some rays as they were measured."""
         rays = (self._measured[i] if i in measured else steps for i, steps in enumerate(self._linear))
-        return self._settled + [step for steps in rays for step in steps]
+        return self._exact + [step for steps in rays for step in steps]
+
+
+def choose_step(steps: list[PredictedStep], goal: Goal) -> PredictedStep:
+    """The step with the best score within the goal's limits.
+
+    The first step, which does nothing, is chosen unless another is better.
+    """
+    allowed = [step for step in steps if goal.allows(step.rates)] or steps[:1]
+    best = min(allowed, key=lambda step: (goal.score(step.rates), -step.rates.accuracy))
+    return best if goal.score(best.rates) < goal.score(steps[0].rates) else steps[0]
 
 
 def refuse_single_images(labels: Tensor, classes: tuple[str, ...], argument: str) -> None:
-    """Raise an InputError where a class has one image: what is fitted to it cannot be foreseen on another."""
+    """Raise an InputError if a class has one image: a fit to it says nothing about another."""
     counts = torch.bincount(labels.cpu(), minlength=len(classes)).tolist()
     few = [name for name, count in zip(classes, counts, strict=True) if count < 2]
     if few:
         raise InputError(f"{argument}: class {few[0]!r} has a single image; two or more of each are needed")
-
-
-def choose_foreseen(found: list[Foreseen], goal: Goal) -> Foreseen:
-    """The step of the best score within the goal's limits; the one that does nothing where no other is better."""
-    allowed = [step for step in found if goal.allows(step.rates)] or found[:1]
-    best = min(allowed, key=lambda step: (goal.score(step.rates), -step.rates.accuracy))
-    return best if goal.score(best.rates) < goal.score(found[0].rates) else found[0]
-
-
-def gain(before: Tensor, after: Tensor, labels: Tensor, goal: Goal, seed: int = 0) -> tuple[float, float]:
-    """How much answers (n,) better the goal's score against others, and the standard error of that over images."""
-    classes = len(goal.limits)
-    cells = 2 * (before == labels).long() + (after == labels).long()  # right neither time, after, before, both times
-    table = torch.bincount(4 * labels + cells, minlength=4 * classes).view(classes, 4).cpu().numpy()
-    count = table.sum(axis=1)
-    draw = numpy_generator(seed, "gain")
-    # Half an image more in each cell: two images that both changed are no proof.
-    shares = (table + 0.5) / (table + 0.5).sum(axis=1, keepdims=True)
-    rows = [draw.multinomial(n, share, size=RESAMPLES) for n, share in zip(count, shares, strict=True)]
-
-    def better(cells: Array) -> float:
-        right = [(cells[:, k] + cells[:, 3]) / count for k in (2, 1)]
-        old, new = (Rates(float(share @ count / count.sum()), share) for share in right)
-        return goal.score(old) - goal.score(new)
-
-    return better(table), float(np.std([better(cells) for cells in np.stack(rows, axis=1)]))
-
-
-def _folds(labels: Tensor, seed: int) -> Tensor:
-    """Which fold each image (n,) is in."""
-    return stratified_folds(labels, FOLDS, generator(seed, "folds"))

@@ -1,20 +1,25 @@
-"""Why targets cannot be reached: the best that can be, and which class or floor stands in the way."""
+"""Whether targets can be reached; if not, the best that can be, and what stands in the way."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.operation.crossfit import Foreseen
+from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.goal import SLACK, Goal
 
 
 class Infeasible(InputError):
-    """Targets that no foreseen step reaches within the goal's limits."""
+    """Targets that no predicted step reaches within the goal's limits."""
 
 
-def explain(goal: Goal, found: list[Foreseen], classes: tuple[str, ...]) -> None:
-    """Nothing where some step reaches the targets within the limits.
+def require_reachable(goal: Goal, found: list[PredictedStep], classes: tuple[str, ...]) -> None:
+    """Check that some step reaches the targets within the limits.
+
+    Args:
+        goal: targets and limits.
+        found: the steps to choose from; the first does nothing.
+        classes: their names.
 
     Raises:
         Infeasible: none does; the message says what is reachable, and what it would take.
@@ -33,15 +38,16 @@ def explain(goal: Goal, found: list[Foreseen], classes: tuple[str, ...]) -> None
     )
 
 
-def _what_blocks(goal: Goal, found: list[Foreseen], nearest: Foreseen, classes: tuple[str, ...]) -> str:
-    """Which limits, lifted alone, would bring the targets nearer, by how much, and what gives way then."""
+def _what_blocks(goal: Goal, found: list[PredictedStep], nearest: PredictedStep, classes: tuple[str, ...]) -> str:
+    """Which single limit, if lifted, would bring the targets nearer, and which class would pay."""
     free = np.full_like(goal.limits, -np.inf)
     lifted = {"the accuracy floor": replace(goal, floor=-np.inf)}
     for j in np.flatnonzero(np.isfinite(goal.limits)):
         lifted[f"{classes[j]}'s limit"] = replace(goal, limits=np.where(np.arange(len(free)) == j, free, goal.limits))
     if len(lifted) > 2:
         lifted["all limits of classes"] = replace(goal, limits=free)
-    base, gains = goal.shortfall(nearest.rates), []
+    base = goal.shortfall(nearest.rates)
+    gains = []
     for name, easier in lifted.items():
         allowed = [step for step in found if easier.allows(step.rates)]
         best = min(allowed, key=lambda step: easier.score(step.rates), default=nearest)
@@ -53,7 +59,7 @@ def _what_blocks(goal: Goal, found: list[Foreseen], nearest: Foreseen, classes: 
         return f"What blocks: {listed}. Lower the target, or give --max-drop, --budget or --protect more room."
     moved = min(found, key=lambda step: goal.shortfall(step.rates))
     lost = found[0].rates.per_class - moved.rates.per_class
-    return f"No limit blocks it: these directions lead no further ({_loser(lost, classes)}). Lower the target."
+    return f"No limit blocks it: these directions reach no further ({_loser(lost, classes)}). Lower the target."
 
 
 def _loser(lost: np.ndarray, classes: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""The front of an operation's first round: what other objectives and budgets are foreseen to do, with bands."""
+"""The front: what other objectives and budgets are predicted to do, with bands."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,40 +7,48 @@ from typing import Any, get_args
 import numpy as np
 
 from hessian_surgery.evidence.metrics import sigma
-from hessian_surgery.operation.crossfit import ERRORS, Look, Prospect, Surrogate, gain
-from hessian_surgery.operation.goal import Goal
-from hessian_surgery.paper.plan import Target
+from hessian_surgery.operation.crossfit import AfterCoefficients, CandidateSteps, Surrogate
+from hessian_surgery.operation.gain import ERRORS, estimate_gain
+from hessian_surgery.operation.goal import Goal, Target
 from hessian_surgery.types import Array
 
 # Accuracy that may be given up, as fractions, at the points of a front.
 BUDGETS = (0.0, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02)
-# Standard errors on either side of a prediction that a band of 95 % has.
+# Standard errors on either side of a prediction that make a band of 95 %.
 WIDE = 1.96
 
 
-def trace(
-    surrogate: Surrogate, goal: Goal, exact: int, look: Look, seed: int, known: Mapping[Target, Prospect]
+def predict_front(
+    surrogate: Surrogate,
+    goal: Goal,
+    exact: int,
+    after: AfterCoefficients,
+    seed: int,
+    known: Mapping[Target, CandidateSteps],
 ) -> dict[str, Any]:
-    """Each objective at each budget, as foreseen on images not fitted to; nothing changes where too little is gained.
+    """Each objective at each budget, as predicted for images that were not fitted to.
+
+    A point that gains no more than noise leaves the model as it is.
 
     Args:
         surrogate: of the starting model.
         goal: the limits, without targets; its aim and floor play no part.
-        exact: as for `Prospect`.
-        look: as for `Prospect`.
-        seed: of the folds.
-        known: prospects that have been made, by their aim.
+        exact: as for `CandidateSteps`.
+        after: as for `CandidateSteps`.
+        seed: fixes the folds.
+        known: candidates that exist already, by their aim.
     """
-    base, points = surrogate.rates(), []
+    base = surrogate.rates()
+    points = []
     for aim in get_args(Target):
         free = replace(goal, aim=aim)
-        prospect = known.get(aim) or Prospect(surrogate, free, exact, look, seed)
-        nothing = prospect.steps[0]
+        candidates = known.get(aim) or CandidateSteps(surrogate, free, exact, after, seed)
+        nothing = candidates.nothing
         for budget in BUDGETS:
             limited = replace(free, floor=base.accuracy - budget)
-            plan = prospect.choose(limited)
-            expected, error = gain(nothing.predicted, plan.predicted, surrogate.labels, limited, seed)
-            seen = plan.rates if expected > ERRORS * error else nothing.rates
+            plan = candidates.choose(limited)
+            gain = estimate_gain(nothing.answers, plan.answers, surrogate.labels, limited, seed)
+            seen = plan.rates if gain.predicted > ERRORS * gain.error else nothing.rates
             point = {"objective": aim, "budget": budget, "accuracy": seen.accuracy, "sigma": seen.sigma}
             points.append(point | {"per_class": seen.per_class.tolist()})
     return {"protected": np.flatnonzero(np.isfinite(goal.limits)).tolist(), "points": points}
@@ -49,8 +57,13 @@ def trace(
 def banded(points: list[dict[str, Any]], fitted: Array, held: Array) -> list[dict[str, Any]]:
     """Points with a 95 % band for each class's accuracy on other images.
 
-    A band counts the sampling of the images (C,) that the accuracy was foreseen on, and of those that it is for. Two
-    right and two wrong answers are added, so that none is of no width.
+    A band counts the sampling of both sets of images. Two right and two wrong answers are added, so
+    that no band has zero width.
+
+    Args:
+        points: as `predict_front` gives them.
+        fitted: images of each class (C,) that the accuracies were predicted from.
+        held: images of each class (C,) that they are predicted for.
     """
     rows = []
     for point in points:
@@ -62,7 +75,14 @@ def banded(points: list[dict[str, Any]], fitted: Array, held: Array) -> list[dic
     return rows
 
 
-def described(front: dict[str, Any], base: Array, fitted: Array, held: Array) -> dict[str, Any]:
-    """The form that `result.json` holds; `base` are the class accuracies (C,) of the model as it is."""
+def describe_front(front: dict[str, Any], base: Array, fitted: Array, held: Array) -> dict[str, Any]:
+    """The form that `result.json` holds.
+
+    Args:
+        front: as `predict_front` gives it.
+        base: class accuracies (C,) of the starting model on the calibration images.
+        fitted: calibration images of each class (C,).
+        held: held-out images of each class (C,).
+    """
     start = {"accuracy": float(base @ fitted / fitted.sum()), "sigma": sigma(base), "per_class": base.tolist()}
     return front | {"base": start, "points": banded(front["points"], fitted, held)}

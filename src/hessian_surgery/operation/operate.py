@@ -1,32 +1,30 @@
-"""operate: the whole operation on a model, measured before and after on images that nothing was fitted to."""
+"""operate: the whole operation on a model, measured before and after on held-out images."""
 
-import platform
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hessian_surgery.curvature.memory import describe_storage
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled, refuse_same
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
-from hessian_surgery.evidence.metrics import class_accuracy, sigma
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import Answers, answer
-from hessian_surgery.operation.config import SurgeryConfig
-from hessian_surgery.operation.outcome import HistoryWriter, Outcome, find, load_history
-from hessian_surgery.operation.problem import convergence_warning, every_class, prepare, rare_class_warning
-from hessian_surgery.operation.resume import fingerprint, load_state, save_state, saved_storage
-from hessian_surgery.operation.rounds import run_planned
-from hessian_surgery.paper.loop import IterationRecord, Observer, Problem, run_loop
-from hessian_surgery.types import Array
-from hessian_surgery.version import __version__
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+from hessian_surgery.operation.dispatch import algorithm_of
+from hessian_surgery.operation.driver import Ending, run_in_folder
+from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.front import describe_front
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
+from hessian_surgery.operation.problem import Problem, every_class, prepare
+from hessian_surgery.operation.warnings import find_warnings
+from hessian_surgery.weights.checkpoint import stored_state
 
 
 def operate(
@@ -35,7 +33,7 @@ def operate(
     training_data: Data,
     calibration_data: Data,
     heldout_data: Data,
-    config: SurgeryConfig | None = None,
+    config: OperationConfig | None = None,
     stored_as: Mapping[str, torch.dtype] | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
@@ -43,157 +41,92 @@ def operate(
 ) -> Outcome:
     """Operate on a model in place.
 
-    The patched weights stay in the module; its mode, gradients, buffers and requires_grad are left as they were.
-    If anything goes wrong the starting weights come back.
+    The patched weights stay in the module. Its mode, gradients, buffers and requires_grad are left
+    as they were. If anything goes wrong the starting weights come back.
 
     Args:
         model: the trained classifier, a module or a `Classifier`.
-        training_data: where Hessian batches are drawn from: training images.
-        calibration_data: images that S and every decision are measured on.
+        training_data: images that the model was trained on, for class gradients and Hessian batches.
+        calibration_data: images that every decision is made on.
         heldout_data: images that only the report sees.
-        config: the choices; `SurgeryConfig()` by default.
-        stored_as: name and dtype of each tensor in the file that the model will be saved to, by default the module's:
-            the patched weights are rounded to it, so that what is measured is what is saved.
+        config: the choices; `SurgeryConfig()` by default, or a `LoopConfig` for the paper's loop.
+        stored_as: name and dtype of each tensor in the file that the model will be saved to, by
+            default the module's. The patched weights are rounded to it before they are measured.
         folder: keep history and state there after each iteration, so that a killed run can go on.
         resume: go on from the state in `folder`, if there is one.
         observer: told about progress.
     """
-    started, config = time.perf_counter(), config or SurgeryConfig()
-    problem, before = prepare(model, training_data, calibration_data, config, config.uses_spikes, config.uses_gradients)
-    classifier = problem.classifier
-    heldout = every_class(as_labelled(heldout_data), "heldout_data").resident(classifier.device)
-    if heldout.classes != problem.calibration_data.classes:
-        raise InputError("heldout_data: its classes are not those of calibration_data")
-    refuse_same(problem.calibration_data, heldout, "heldout_data")
-    heldout_before = answer(classifier, heldout, config.batch_size)
-    base_weights = stored_state(classifier.module, stored_as)
+    started = time.perf_counter()
+    config = config or SurgeryConfig()
+    problem, before = prepare(model, training_data, calibration_data, config)
+    heldout = _heldout(problem, heldout_data)
+    module = problem.classifier.module
+    heldout_before = answer(problem.classifier, heldout, config.batch_size)
+    base_weights = stored_state(module, stored_as)
+    algorithm = algorithm_of(config)
     start = problem.space.snapshot()
     try:
-        records, unrounded = _run(problem, Path(folder) if folder else None, resume, observer or Observer())
+        place = Path(folder) if folder else None
+        records, ending = run_in_folder(algorithm, problem, place, resume, observer or Observer())
         problem.space.round_to(stored_as or {})
-        sensitivity = _compare(classifier, problem.calibration_data, before, config)
-        held = _compare(classifier, heldout, heldout_before, config)
-        notes = _warnings(problem, heldout, records, unrounded, sensitivity)
+        calibration = _compare(problem, problem.calibration_data, before)
+        held = _compare(problem, heldout, heldout_before)
+        warnings = find_warnings(problem, heldout, records, ending.accuracy, calibration)
+        findings = make_findings(calibration, held, warnings, config.seed)
         return Outcome(
             config=config,
-            findings=find(sensitivity, held, notes, config.seed),
+            findings=findings,
             iterations=tuple(records),
-            structure=analyse(np.array(records[0].sensitivity), heldout.classes),
-            choices=problem.choices(),
+            front=_front(ending, findings),
+            structure=analyse(np.array(records[0].responses.values), heldout.classes),
+            choices=algorithm.choices(problem),
             split=_split(problem, heldout),
             seconds=time.perf_counter() - started,
-            environment=environment(classifier.device),
+            environment=environment(problem.classifier.device),
             base_weights=base_weights,
-            weights=stored_state(classifier.module, stored_as),
+            weights=stored_state(module, stored_as),
         )
     except BaseException:
         problem.space.restore(start)
         raise
 
 
-def stored_state(module: nn.Module, stored_as: Mapping[str, torch.dtype] | None) -> dict[str, Tensor]:
-    """A copy of a module's state on the CPU, with the names and in the dtypes that it is stored in."""
-    state = module.state_dict()
-    dtypes = stored_as if stored_as is not None else {name: tensor.dtype for name, tensor in state.items()}
-    return {name: state[name].detach().cpu().to(dtype, copy=True) for name, dtype in dtypes.items()}
+def _heldout(problem: Problem[Any], data: Data) -> LabelledSet:
+    """The held-out images, checked against the calibration images."""
+    heldout = every_class(as_labelled(data), "heldout_data").resident(problem.classifier.device)
+    if heldout.classes != problem.calibration_data.classes:
+        raise InputError("heldout_data: its classes are not those of calibration_data")
+    refuse_same(problem.calibration_data, heldout, "heldout_data")
+    return heldout
 
 
-def environment(device: torch.device) -> dict[str, Any]:
-    """What the figures depend on besides the seed."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+def _compare(problem: Problem[Any], data: LabelledSet, before: Answers) -> BeforeAfter:
+    after = answer(problem.classifier, data, problem.config.batch_size)
+    return BeforeAfter(data.classes, data.index, data.labels, before, after)
+
+
+def _front(ending: Ending, findings: Findings) -> dict[str, Any] | None:
+    """The front, with bands for the held-out images."""
+    if ending.front is None:
+        return None
+    calibration = findings.calibration.metrics()[0]
+    held = findings.heldout.metrics()[0]
+    return describe_front(
+        ending.front,
+        np.array(calibration.per_class),
+        np.array(calibration.count, dtype=np.float64),
+        np.array(held.count, dtype=np.float64),
+    )
+
+
+def _split(problem: Problem[Any], heldout: LabelledSet) -> dict[str, int]:
+    finder = problem.finder
+    drawn = problem.gradient_data
+    hessian = 0 if finder is None else min(finder.search.hessian_samples, len(finder.data))
     return {
-        "hessian-surgery": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": name,
-        "threads": torch.get_num_threads(),
-    }
-
-
-def rounding_warning(base: Array, unrounded: Array, rounded: Array) -> str | None:
-    """What rounding to the stored dtype took of the gain on the calibration images, if a tenth or more."""
-    gain, lost = sigma(base) - sigma(unrounded), sigma(rounded) - sigma(unrounded)
-    if gain <= 0 or lost < 0.1 * gain:
-        return None
-    return (
-        f"rounding to the stored dtype took {100 * lost / gain:.0f} % of the gain: σ on the calibration images is "
-        f"{100 * sigma(rounded):.2f} pp, {100 * sigma(unrounded):.2f} before rounding"
-    )
-
-
-def _run(
-    problem: Problem, folder: Path | None, resume: bool, observer: Observer
-) -> tuple[list[IterationRecord], Array]:
-    """The loop, with its history and state kept in `folder`; records, and accuracies of the returned iterate."""
-    run = run_planned if problem.config.algorithm == "planned" else run_loop
-    if problem.config.uses_spikes:
-        observer.remark(describe_storage(problem.storage, problem.space))
-    if folder is None:
-        history = HistoryWriter(None, [], observer)
-        accuracy = run(problem, history)
-        return history.records, accuracy
-    if not resume and (folder / "history.jsonl").exists():
-        raise InputError(f"folder: {folder} holds another run; give another, or resume=True to go on with it")
-    identity = fingerprint(problem)
-    state = load_state(folder, problem, identity) if resume else None
-    if state is not None:
-        problem = replace(problem, storage=saved_storage(folder))
-    history = HistoryWriter(folder, load_history(folder, state.iteration) if state else [], observer)
-    accuracy = run(problem, history, state, keep=lambda kept: save_state(folder, problem, kept, identity))
-    return history.records, accuracy
-
-
-def _compare(classifier: Classifier, data: LabelledSet, before: Answers, config: SurgeryConfig) -> BeforeAfter:
-    return BeforeAfter(data.classes, data.index, data.labels, before, answer(classifier, data, config.batch_size))
-
-
-def _warnings(
-    problem: Problem, heldout: LabelledSet, records: list[IterationRecord], unrounded: Array, sensitivity: BeforeAfter
-) -> tuple[str, ...]:
-    rounded = class_accuracy(sensitivity.after.predicted, sensitivity.labels, len(sensitivity.classes))
-    found = (
-        *(_spike_warnings(problem, records) if problem.config.uses_spikes else ()),
-        _idle_warning(problem, records),
-        *(_target_warning(problem, name, wanted, rounded) for name, wanted in problem.config.targets.items()),
-        rare_class_warning(problem.calibration_data, "calibration"),
-        rare_class_warning(heldout, "held-out"),
-        rounding_warning(problem.base, unrounded, rounded),
-    )
-    return problem.notes + tuple(warning for warning in found if warning)
-
-
-def _spike_warnings(problem: Problem, records: list[IterationRecord]) -> tuple[str | None, ...]:
-    fewest = min(len(record.eigenvalues) for record in records)
-    return (
-        convergence_warning([record.residuals for record in records], problem.config.tolerance),
-        f"only {fewest} of {problem.spikes} spikes have a positive eigenvalue" if fewest < problem.spikes else None,
-    )
-
-
-def _target_warning(problem: Problem, name: str, wanted: float, reached: Array) -> str | None:
-    """That a target was foreseen to be reached and was not, if so."""
-    accuracy = reached[problem.calibration_data.classes.index(name)]
-    if accuracy >= wanted:
-        return None
-    return f"target {name}={wanted:g} is missed on the calibration images: {100 * accuracy:.1f} % is reached"
-
-
-def _idle_warning(problem: Problem, records: list[IterationRecord]) -> str | None:
-    """Why a planned operation did nothing, if it did."""
-    if any(record.accepted for record in records) or records[0].gain is None:
-        return None
-    if problem.config.targets:
-        return "nothing was done: no step was foreseen to come nearer to the targets beyond noise, or it broke a limit"
-    foreseen, error = (100 * records[0].gain[key] for key in ("foreseen", "error"))
-    return f"nothing was done: the best step was foreseen to gain {foreseen:.2f} ± {error:.2f} pp, or broke a limit"
-
-
-def _split(problem: Problem, heldout: LabelledSet) -> dict[str, int]:
-    config, drawn = problem.config, problem.gradient_data
-    return {
-        "seed": config.seed,
+        "seed": problem.config.seed,
         "calibration": len(problem.calibration_data),
         "heldout": len(heldout),
-        "hessian": min(config.hessian_samples, len(problem.training_data)) if config.uses_spikes else 0,
+        "hessian": hessian,
         "gradients": 0 if drawn is None else len(drawn),
     }

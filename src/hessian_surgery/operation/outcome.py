@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -15,16 +14,17 @@ from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import SensitivityStructure
 from hessian_surgery.evidence.paired_tests import PairedTests, paired_tests
 from hessian_surgery.evidence.verdict import Verdict, judge
-from hessian_surgery.files import append_text, write_json, write_text
-from hessian_surgery.operation.config import SurgeryConfig
-from hessian_surgery.operation.front import described
-from hessian_surgery.operation.resume import forget_state
-from hessian_surgery.paper.loop import IterationRecord, Observer
+from hessian_surgery.files import write_json, write_text
+from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.operation.history import history_text
+from hessian_surgery.operation.record import IterationRecord
+from hessian_surgery.operation.state_file import forget_state
 from hessian_surgery.weights.checkpoint import Checkpoint
 from hessian_surgery.weights.patch import WeightPatch, make_patch
 from hessian_surgery.weights.tensorfile import read_tensors, save_like, save_tensors
 
-SCHEMA_VERSION = 1
+# Of `result.json`.
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Findings:
     warnings: tuple[str, ...]
 
 
-def find(calibration: BeforeAfter, heldout: BeforeAfter, warnings: tuple[str, ...], seed: int) -> Findings:
+def make_findings(calibration: BeforeAfter, heldout: BeforeAfter, warnings: tuple[str, ...], seed: int) -> Findings:
     """All statistics, from the answers to each image."""
     tests = paired_tests(heldout, seed)
     return Findings(calibration, heldout, tests, judge(tests, len(heldout.labels)), warnings)
@@ -60,6 +60,8 @@ class Outcome:
         config: the choices it was made with.
         findings: what changed.
         iterations: one record per iteration.
+        front: what other objectives and budgets are predicted to do to the held-out images; None for
+            the loop.
         structure: of the first iteration's S.
         choices: what the config left open, as it was settled: K, p, which classes were protected.
         split: images in each part, and the seed.
@@ -70,9 +72,10 @@ class Outcome:
         acceptance: which criteria it had to meet, and which it failed; None where there were none.
     """
 
-    config: SurgeryConfig
+    config: OperationConfig
     findings: Findings
     iterations: tuple[IterationRecord, ...]
+    front: dict[str, Any] | None
     structure: SensitivityStructure
     choices: dict[str, Any]
     split: dict[str, int]
@@ -98,8 +101,8 @@ class Outcome:
             "seed": self.config.seed,
             "before": {name: pair[0].as_dict() for name, pair in metrics.items()},
             "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
-            "iterations": [record.as_dict() | {"front": None} for record in self.iterations],
-            "front": self.front(),
+            "iterations": [record.as_dict() for record in self.iterations],
+            "front": self.front,
             "verdict": asdict(found.verdict),
             "warnings": list(found.warnings),
             "tests": found.tests.as_dict(),
@@ -111,16 +114,7 @@ class Outcome:
             "acceptance": self.acceptance,
         }
 
-    def front(self) -> dict[str, Any] | None:
-        """What other objectives and budgets were foreseen to do to the held-out images; None for a loop."""
-        front = self.iterations[0].front
-        if front is None:
-            return None
-        decided, held = self.findings.calibration.metrics()[0], self.findings.heldout.metrics()[0]
-        fitted, other = (np.array(metrics.count, dtype=np.float64) for metrics in (decided, held))
-        return described(front, np.array(decided.per_class), fitted, other)
-
-    def recorded(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    def config_file(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """The contents of `config.json`."""
         return self.config.as_dict() | {"inputs": dict(inputs or {})}
 
@@ -130,25 +124,31 @@ class Outcome:
         return make_patch(self.base_weights, self.weights, file, header)
 
     def save(
-        self, folder: str | Path, source: Checkpoint | None = None, inputs: Mapping[str, Any] | None = None
+        self,
+        folder: str | Path,
+        source: Checkpoint | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        patch: WeightPatch | None = None,
     ) -> None:
-        """Write the run folder; `result.json` comes last, so that its presence means that all is there.
+        """Write the run folder. `result.json` comes last: if it is there, everything is.
 
         Args:
-            folder: made where it does not exist.
-            source: the checkpoint that the model came from: `model.safetensors` gets its header, the patch its hash.
+            folder: made if it does not exist.
+            source: the checkpoint that the model came from. `model.safetensors` gets its header, the
+                patch its hash.
             inputs: what was operated on, as it was named, for `config.json`.
+            patch: that of `self.patch(source)`, if it is at hand.
         """
         folder = Path(folder)
         if (folder / "result.json").exists():
             raise InputError(f"folder: {folder} holds a finished run; give another")
         found = self.findings
-        write_json(folder / "config.json", self.recorded(inputs))
-        write_text(folder / "history.jsonl", "".join(history_line(record) for record in self.iterations))
+        write_json(folder / "config.json", self.config_file(inputs))
+        write_text(folder / "history.jsonl", history_text(self.iterations))
         parts = {"calibration": found.calibration, "heldout": found.heldout}
         named = {f"{part}.{key}": t for part, images in parts.items() for key, t in images.tensors().items()}
         save_tensors(folder / "predictions.safetensors", named)
-        self.patch(source).save(folder / "patch.safetensors")
+        (patch or self.patch(source)).save(folder / "patch.safetensors")
         if source is not None and source.header:
             save_like(folder / "model.safetensors", source.header, self.weights)
         else:
@@ -171,7 +171,7 @@ def load_findings(folder: Path) -> Findings:
         ]
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"run: {folder}/predictions.safetensors cannot be read: {error}") from error
-    return find(parts[0], parts[1], tuple(result["warnings"]), result["seed"])
+    return make_findings(parts[0], parts[1], tuple(result["warnings"]), result["seed"])
 
 
 def read_result(folder: Path) -> dict[str, Any]:
@@ -181,49 +181,10 @@ def read_result(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         hint = "; it is unfinished: operate --resume goes on with it" if (folder / "history.jsonl").exists() else ""
         raise InputError(f"run: {folder} holds no finished run (no readable result.json){hint}") from error
+    version = content.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InputError(
+            f"run: {folder} was written by another version (schema {version}, this one reads {SCHEMA_VERSION}); "
+            "operate again"
+        )
     return content
-
-
-class HistoryWriter(Observer):
-    """Appends each iteration to `history.jsonl` as it ends, keeps it, and passes everything on."""
-
-    def __init__(self, folder: Path | None, earlier: list[IterationRecord], inner: Observer) -> None:
-        self._path = folder / "history.jsonl" if folder else None
-        self._inner = inner
-        self.records = list(earlier)
-        if self._path and earlier:
-            write_text(self._path, "".join(history_line(record) for record in earlier))
-        for record in earlier:
-            inner.iteration(record)
-
-    def remark(self, text: str) -> None:
-        """Pass it on."""
-        self._inner.remark(text)
-
-    def stage(self, name: str, done: int, total: int) -> None:
-        """Pass it on."""
-        self._inner.stage(name, done, total)
-
-    def iteration(self, record: IterationRecord) -> None:
-        """Write the line, then pass it on. The first line makes the folder: a run that never starts leaves none."""
-        self.records.append(record)
-        if self._path is not None:
-            append_text(self._path, history_line(record), afresh=record.iteration == 1)
-        self._inner.iteration(record)
-
-
-def history_line(record: IterationRecord) -> str:
-    """One line of `history.jsonl`."""
-    return json.dumps(record.as_dict()) + "\n"
-
-
-def load_history(folder: Path, iterations: int) -> list[IterationRecord]:
-    """The first `iterations` records of `history.jsonl`."""
-    try:
-        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()[:iterations]
-        records = [IterationRecord(**json.loads(line)) for line in lines]
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"resume: {folder}/history.jsonl cannot be read: {error}") from error
-    if len(records) < iterations:
-        raise InputError(f"resume: {folder}/history.jsonl has {len(records)} lines, where {iterations} are needed")
-    return records

@@ -6,15 +6,17 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from hessian_surgery.curvature.memory import describe_storage
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.operation.config import SurgeryConfig
-from hessian_surgery.operation.problem import convergence_warning, prepare, rare_class_warning
+from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.problem import prepare
+from hessian_surgery.operation.warnings import convergence_warning, rare_class_warning
 from hessian_surgery.paper.amplitude import curvature_amplitude
-from hessian_surgery.paper.loop import Observer, curvature, find_sensitivity, find_spikes
+from hessian_surgery.paper.config import LoopConfig, as_loop
+from hessian_surgery.paper.loop import find_sensitivity, finder_of
 from hessian_surgery.paper.plan import error_ratio, recommended_exponent
 
 # Both read off the models of docs/results/predictors.md. Times its sampling noise that σ must be for a gain to show:
@@ -63,7 +65,7 @@ def diagnose(
     *,
     training_data: Data,
     calibration_data: Data,
-    config: SurgeryConfig | None = None,
+    config: OperationConfig | None = None,
     epsilon: float | None = None,
     observer: Observer | None = None,
 ) -> Diagnosis:
@@ -78,10 +80,12 @@ def diagnose(
         observer: told about progress.
     """
     observer = observer or Observer()
-    problem, before = prepare(model, training_data, calibration_data, config or SurgeryConfig())
-    data, config = problem.calibration_data, problem.config
-    observer.remark(describe_storage(problem.storage, problem.space))
-    spectrum = find_spikes(problem, curvature(problem, 1), 1, observer)
+    config = LoopConfig() if config is None else as_loop(config)
+    problem, before = prepare(model, training_data, calibration_data, config)
+    data = problem.calibration_data
+    finder = finder_of(problem)
+    observer.remark(finder.describe())
+    spectrum = finder.find(iteration=1, progress=partial(observer.stage, "lanczos"))
     if epsilon is None:
         epsilon = config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
     matrix = find_sensitivity(problem, spectrum, epsilon, observer)

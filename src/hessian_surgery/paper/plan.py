@@ -7,10 +7,10 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from hessian_surgery.errors import InputError
+from hessian_surgery.operation.goal import Target
 from hessian_surgery.types import Array
 
 Bound: TypeAlias = Literal["ball", "box"]
-Target: TypeAlias = Literal["sigma", "worst"]
 
 # How far below its floor a planned change may end, as a fraction: rounding, a millionth of an image.
 SLACK = 1e-9

@@ -1,5 +1,6 @@
 """Checkpoints: safetensors, or torch files read with weights_only. Nothing that a user hands us is unpickled."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -86,6 +87,17 @@ def find_state(content: Any, path: Path) -> dict[str, Tensor]:
     if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise InputError(f"checkpoint: {path} holds no state_dict of tensors")
     return content
+
+
+def stored_state(module: nn.Module, dtypes: Mapping[str, torch.dtype] | None) -> dict[str, Tensor]:
+    """A copy of a module's state on the CPU, with the names and dtypes that it is stored with.
+
+    By default these are the module's own.
+    """
+    state = module.state_dict()
+    if dtypes is None:
+        dtypes = {name: tensor.dtype for name, tensor in state.items()}
+    return {name: state[name].detach().cpu().to(dtype, copy=True) for name, dtype in dtypes.items()}
 
 
 def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:

@@ -1,0 +1,145 @@
+"""The driver: what an algorithm is, and how one is run, kept in a folder and resumed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+from hessian_surgery.curvature.search import NoSpikes
+from hessian_surgery.errors import InputError
+from hessian_surgery.operation.history import HistoryWriter, load_history
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.record import IterationRecord
+from hessian_surgery.operation.state_file import Packed, Unpack, fingerprint, load_state, save_state
+from hessian_surgery.types import Array
+
+
+class State(Protocol):
+    """Where an algorithm stands between two iterations; the present weights are in the module."""
+
+    @property
+    def iteration(self) -> int:
+        """Iterations finished."""
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What an algorithm leaves behind, beside the weights in the module.
+
+    Attributes:
+        accuracy: class accuracies (C,) of these weights on the calibration data.
+        front: predictions for other objectives and budgets, if the algorithm makes any.
+    """
+
+    accuracy: Array
+    front: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an operation has to do, for an estimate of its cost.
+
+    Attributes:
+        passes: forward passes over the calibration images.
+        backward: how many of them go back as well.
+        extra_images: images that go forward besides.
+    """
+
+    passes: int
+    backward: int = 0
+    extra_images: int = 0
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[S]):
+    """An algorithm as functions of the problem and its state.
+
+    Attributes:
+        record: what it records of an iteration.
+        start: the state before the first iteration.
+        iterate: one iteration: the next state, and what to record.
+        finished: whether no iteration is left to do.
+        may_end: whether running out of spikes ends the run, instead of being an error.
+        finish: leave the result's weights in the module.
+        choices: what the config left open, as it was settled, for `result.json`.
+        pack: a state as tensors and plain values for a file; the present weights are kept anyway.
+            It gets the folder, for what is kept in files of its own, and the run's identity.
+        unpack: the inverse.
+        work: what it would have to do, from config, classes, calibration images and device.
+    """
+
+    record: type[IterationRecord]
+    start: Callable[[Problem[Any]], S]
+    iterate: Callable[[Problem[Any], S, Observer], tuple[S, IterationRecord]]
+    finished: Callable[[Problem[Any], S], bool]
+    may_end: Callable[[S], bool]
+    finish: Callable[[Problem[Any], S], Ending]
+    choices: Callable[[Problem[Any]], dict[str, Any]]
+    pack: Callable[[Path, Problem[Any], S, str], Packed]
+    unpack: Unpack[S]
+    work: Callable[[Any, int, int, torch.device], Work]
+
+
+def run(
+    algorithm: Algorithm[S],
+    problem: Problem[Any],
+    observer: Observer,
+    state: S | None = None,
+    keep: Callable[[S], None] | None = None,
+) -> Ending:
+    """Iterate until the algorithm is finished; leave the result's weights in the module.
+
+    Args:
+        algorithm: what to run.
+        problem: what is operated on.
+        observer: told about each iteration.
+        state: where to go on from; by default the start.
+        keep: called with the state after each iteration, after the observer.
+    """
+    state = algorithm.start(problem) if state is None else state
+    while not algorithm.finished(problem, state):
+        try:
+            state, record = algorithm.iterate(problem, state, observer)
+        except NoSpikes as reason:
+            if not algorithm.may_end(state):
+                raise
+            observer.remark(f"{reason}; what was done so far counts")
+            break
+        observer.iteration(record)
+        if keep is not None:
+            keep(state)
+    return algorithm.finish(problem, state)
+
+
+def run_in_folder(
+    algorithm: Algorithm[Any], problem: Problem[Any], folder: Path | None, resume: bool, observer: Observer
+) -> tuple[list[IterationRecord], Ending]:
+    """Run an algorithm with its history and state kept in a folder, if there is one."""
+    if problem.finder is not None:
+        observer.remark(problem.finder.describe())
+    if folder is None:
+        history = HistoryWriter(None, [], observer)
+        ending = run(algorithm, problem, history)
+        return history.records, ending
+    if not resume and (folder / "history.jsonl").exists():
+        raise InputError(f"folder: {folder} holds another run; give another, or resume=True to go on with it")
+    identity = fingerprint(problem)
+    saved = load_state(folder, problem, identity, algorithm.unpack) if resume else None
+    state = None
+    earlier: list[IterationRecord] = []
+    if saved is not None:
+        problem, state = saved
+        earlier = load_history(folder, state.iteration, algorithm.record)
+    history = HistoryWriter(folder, earlier, observer)
+
+    def keep(kept: Any) -> None:
+        save_state(folder, problem, algorithm.pack(folder, problem, kept, identity), identity)
+
+    ending = run(algorithm, problem, history, state, keep)
+    return history.records, ending

@@ -1,0 +1,64 @@
+"""`history.jsonl`: a line for each iteration, written as it ends."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.files import append_text, write_text
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.record import IterationRecord
+
+
+class HistoryWriter(Observer):
+    """Appends each iteration to `history.jsonl`, keeps it, and passes everything on.
+
+    Args:
+        folder: the run folder; None writes nothing.
+        earlier: iterations of a run that is resumed.
+        inner: what everything is passed on to.
+    """
+
+    def __init__(self, folder: Path | None, earlier: Sequence[IterationRecord], inner: Observer) -> None:
+        self._path = folder / "history.jsonl" if folder else None
+        self._inner = inner
+        self.records = list(earlier)
+        if self._path and earlier:
+            write_text(self._path, history_text(earlier))
+        for record in earlier:
+            inner.iteration(record)
+
+    def remark(self, text: str) -> None:
+        """Pass it on."""
+        self._inner.remark(text)
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Pass it on."""
+        self._inner.stage(name, done, total)
+
+    def iteration(self, record: IterationRecord) -> None:
+        """Write the line, then pass it on.
+
+        The first line makes the folder: a run that never starts leaves none.
+        """
+        self.records.append(record)
+        if self._path is not None:
+            append_text(self._path, history_text([record]), afresh=record.iteration == 1)
+        self._inner.iteration(record)
+
+
+def history_text(records: Sequence[IterationRecord]) -> str:
+    """Lines of `history.jsonl`."""
+    return "".join(json.dumps(record.as_dict()) + "\n" for record in records)
+
+
+def load_history(folder: Path, iterations: int, kind: type[IterationRecord]) -> list[IterationRecord]:
+    """The first `iterations` records of `history.jsonl`."""
+    try:
+        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()[:iterations]
+        records = [kind.from_dict(json.loads(line)) for line in lines]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"resume: {folder}/history.jsonl cannot be read: {error}") from error
+    if len(records) < iterations:
+        raise InputError(f"resume: {folder}/history.jsonl has {len(records)} lines, where {iterations} are needed")
+    return records

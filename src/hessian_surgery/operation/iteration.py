@@ -1,0 +1,174 @@
+"""The default operation, one iteration at a time: propose a step, measure it, keep it or not."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.curvature.basis import length
+from hessian_surgery.evidence.metrics import sigma
+from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.crossfit import PredictedStep, refuse_single_images
+from hessian_surgery.operation.driver import Algorithm, Ending, Work
+from hessian_surgery.operation.fit import PRICES
+from hessian_surgery.operation.gain import is_worth_a_step, is_worth_another
+from hessian_surgery.operation.observer import Observer, timed
+from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.proposal import Proposal, find_responses, operation_goal, propose
+from hessian_surgery.operation.protection import protection
+from hessian_surgery.operation.record import StepRecord
+from hessian_surgery.operation.state_file import Packed
+from hessian_surgery.operation.step import TriedStep, try_step
+from hessian_surgery.types import Array
+
+# Forward passes that the logit changes along a direction cost: by forward mode, and by a difference.
+PASSES_PER_TANGENT, PASSES_PER_DIFFERENCE = 2.9, 1.0
+
+
+@dataclass(frozen=True)
+class DefaultState:
+    """Where the default operation stands between two iterations.
+
+    Attributes:
+        iteration: iterations finished.
+        accuracy: class accuracies (C,) of the present weights.
+        finished: whether another iteration would not be worth it.
+        optimism: accuracy on the calibration images beyond what is predicted for other images. The
+            steps were fitted to these images, so they look better than others.
+        front: predictions for other objectives and budgets, from the first iteration.
+    """
+
+    iteration: int
+    accuracy: Array
+    finished: bool = False
+    optimism: float = 0.0
+    front: dict[str, Any] | None = None
+
+
+def start(problem: Problem[SurgeryConfig]) -> DefaultState:
+    """The state before the first iteration."""
+    data = problem.calibration_data
+    refuse_single_images(data.labels, data.classes, "calibration_data")
+    return DefaultState(0, problem.base)
+
+
+def iterate(
+    problem: Problem[SurgeryConfig], state: DefaultState, observer: Observer
+) -> tuple[DefaultState, StepRecord]:
+    """One iteration: directions, linear model, plan, step, check.
+
+    After a first step the calibration images have been fitted to, and look better than others: the
+    floor on accuracy rises by that optimism. Protected classes are not lifted, and look no better.
+    """
+    seconds: dict[str, float] = {}
+    goal = operation_goal(problem)
+    goal = replace(goal, floor=goal.floor + state.optimism)
+    proposal, front = propose(problem, state.iteration + 1, goal, seconds, observer)
+    plan = proposal.plan
+    with timed(seconds, "measure"):
+        tried = None
+        if is_worth_a_step(proposal.gain, goal):
+            present = proposal.surrogate.rates()
+            tried = try_step(problem, goal, proposal.directions, plan.coefficients, present)
+        taken = tried if tried and tried.kept else None
+        if taken:
+            problem.space.perturb(taken.step)
+        observer.stage("measure", 1, 1)
+    record = _record(problem, state, proposal, tried, seconds)
+    finished = not taken or not is_worth_another(proposal.gain, goal)
+    following = replace(state, iteration=state.iteration + 1, finished=finished, front=state.front or front)
+    if taken:
+        optimism = _optimism(problem, state, plan, taken)
+        following = replace(following, accuracy=taken.rates.per_class, optimism=optimism)
+    return following, record
+
+
+def _record(
+    problem: Problem[SurgeryConfig],
+    state: DefaultState,
+    proposal: Proposal,
+    tried: TriedStep | None,
+    seconds: dict[str, float],
+) -> StepRecord:
+    plan = proposal.plan
+    spikes = proposal.spikes
+    candidate = tried.rates.per_class if tried else state.accuracy
+    kept = candidate if tried and tried.kept else state.accuracy
+    return StepRecord(
+        iteration=state.iteration + 1,
+        accepted=tried is not None and tried.kept,
+        eigenvalues=[] if spikes is None else spikes.eigenvalues.tolist(),
+        residuals=[] if spikes is None else spikes.residuals.tolist(),
+        products=0 if spikes is None else spikes.steps,
+        coefficients=((tried.share if tried else 1.0) * plan.coefficients).tolist(),
+        responses=find_responses(proposal.surrogate, proposal.directions),
+        candidate_sigma=tried.rates.sigma if tried else plan.rates.sigma,
+        max_drop=float((state.accuracy - candidate).max()),
+        sigma=sigma(kept),
+        accuracy=problem.overall(kept),
+        worst=float(kept.min()),
+        per_class=kept.tolist(),
+        seconds=seconds,
+        predicted=plan.rates.per_class.tolist(),
+        gain=proposal.gain,
+        length=length(tried.step) if tried else 0.0,
+    )
+
+
+def _optimism(problem: Problem[SurgeryConfig], state: DefaultState, plan: PredictedStep, taken: TriedStep) -> float:
+    """How much better the calibration images look than others, after a step."""
+    before = problem.overall(state.accuracy)
+    predicted = before + taken.share * (plan.rates.accuracy - before)
+    return max(0.0, state.optimism + taken.rates.accuracy - predicted)
+
+
+def _choices(problem: Problem[SurgeryConfig]) -> dict[str, Any]:
+    config = problem.config
+    promised = protection(problem).as_dict(problem.calibration_data.classes)
+    return {"directions": config.directions, "budget": config.budget} | promised
+
+
+def _pack(_folder: Path, _problem: Problem[SurgeryConfig], state: DefaultState, _identity: str) -> Packed:
+    plain = {
+        "iteration": state.iteration,
+        "finished": state.finished,
+        "optimism": state.optimism,
+        "front": state.front,
+    }
+    return {"accuracy": torch.from_numpy(state.accuracy)}, plain
+
+
+def _unpack(
+    _folder: Path,
+    _problem: Problem[SurgeryConfig],
+    tensors: dict[str, Tensor],
+    plain: dict[str, Any],
+    _identity: str,
+) -> DefaultState:
+    return DefaultState(accuracy=tensors["accuracy"].numpy(), **plain)
+
+
+def _work(config: SurgeryConfig, classes: int, _images: int, device: torch.device) -> Work:
+    """Passes for each direction, the logits before and after, and the fits that are measured, at most."""
+    spikes = config.search.count(classes) if config.uses_spikes else 0
+    gradients = classes if config.uses_gradients else 0
+    each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
+    measured = len(PRICES) * (config.iterations + 1)
+    return Work(config.iterations * math.ceil(each * (spikes + gradients) + 2) + 2 + measured)
+
+
+DEFAULT = Algorithm(
+    record=StepRecord,
+    start=start,
+    iterate=iterate,
+    finished=lambda problem, state: state.finished or state.iteration >= problem.config.iterations,
+    may_end=lambda state: state.iteration > 0,
+    finish=lambda problem, state: Ending(state.accuracy, state.front),
+    choices=_choices,
+    pack=_pack,
+    unpack=_unpack,
+    work=_work,
+)

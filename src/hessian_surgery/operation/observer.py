@@ -1,0 +1,28 @@
+"""Observer: what is told about an operation's progress."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hessian_surgery.operation.record import IterationRecord
+
+
+class Observer:
+    """Told what an operation is doing; this one does nothing."""
+
+    def remark(self, text: str) -> None:
+        """Take note of what a person should know before the work begins."""
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Take note that `done` of `total` units of a stage, such as "lanczos", are finished."""
+
+    def iteration(self, record: IterationRecord) -> None:
+        """Take note of a finished iteration."""
+
+
+@contextmanager
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Note how long a block takes."""
+    start = time.perf_counter()
+    yield
+    seconds[stage] = time.perf_counter() - start

@@ -1,0 +1,170 @@
+"""The proposal: directions, a linear model of the logits along them, and the step it proposes."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.curvature.lanczos import Spectrum
+from hessian_surgery.directions.biases import bias_directions
+from hessian_surgery.directions.class_gradients import class_gradients
+from hessian_surgery.directions.family import Directions, Probe, join
+from hessian_surgery.directions.logit_changes import measuring
+from hessian_surgery.directions.spikes import spike_directions
+from hessian_surgery.evidence.rates import TEMPERATURE, Rates, logit_unit, soft_rates
+from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.head import find_head
+from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.crossfit import AfterCoefficients, CandidateSteps, PredictedStep, Surrogate
+from hessian_surgery.operation.feasibility import require_reachable
+from hessian_surgery.operation.front import predict_front
+from hessian_surgery.operation.gain import estimate_gain
+from hessian_surgery.operation.goal import Goal, Target, make_goal
+from hessian_surgery.operation.observer import Observer, timed
+from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.protection import protection
+from hessian_surgery.operation.record import Gain, Responses
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the linear model proposes.
+
+    Attributes:
+        directions: what the step goes along.
+        surrogate: the linear model of the calibration images' logits.
+        plan: the chosen step.
+        gain: what it is predicted to gain.
+        spikes: those that were found, if any were sought.
+    """
+
+    directions: Directions
+    surrogate: Surrogate
+    plan: PredictedStep
+    gain: Gain
+    spikes: Spectrum | None
+
+
+def propose(
+    problem: Problem[SurgeryConfig],
+    iteration: int,
+    goal: Goal,
+    seconds: dict[str, float],
+    observer: Observer,
+) -> tuple[Proposal, dict[str, Any] | None]:
+    """The step to try and, in the first iteration, the front.
+
+    Args:
+        problem: what is operated on.
+        iteration: its number, from 1.
+        goal: what the step aims at.
+        seconds: gets the time of each stage.
+        observer: told about progress.
+    """
+    config = problem.config
+    first = iteration == 1
+    with timed(seconds, "directions"):
+        logits = compute_logits(problem.classifier, problem.calibration_data, config.batch_size)
+        logits = logits.to(problem.space.device)
+        spikes = _find_spikes(problem, iteration, observer)
+        directions = find_directions(problem, logits, spikes, observer)
+    with timed(seconds, "plan"):
+        surrogate = make_surrogate(problem, logits, directions)
+        after = after_coefficients(problem, directions)
+        candidates = CandidateSteps(surrogate, goal, directions.exact, after, config.seed)
+        plan = candidates.choose(goal)
+        steps = candidates.steps()
+        gain = estimate_gain(candidates.nothing.answers, plan.answers, surrogate.labels, goal, config.seed)
+        if first:
+            require_reachable(goal, steps, problem.calibration_data.classes)
+    with timed(seconds, "front"):
+        front = find_front(problem, candidates, surrogate, directions.exact, after) if first else None
+        observer.stage("plan", 1, 1)
+    return Proposal(directions, surrogate, plan, gain, spikes), front
+
+
+def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:
+    """What the operation aims at, against the starting model."""
+    config = problem.config
+    promised = protection(problem)
+    return make_goal(
+        Rates(problem.overall(problem.base), problem.base),
+        problem.calibration_data.classes,
+        aim=config.target,
+        budget=config.budget,
+        protected=promised.protected,
+        max_drop=promised.max_drop,
+        targets=config.targets,
+    )
+
+
+def _find_spikes(problem: Problem[SurgeryConfig], iteration: int, observer: Observer) -> Spectrum | None:
+    """The spikes at the present weights, if they are asked for."""
+    if problem.finder is None:
+        return None
+    return problem.finder.find(iteration=iteration, progress=partial(observer.stage, "lanczos"))
+
+
+def find_directions(
+    problem: Problem[SurgeryConfig], logits: Tensor, spikes: Spectrum | None, observer: Observer
+) -> Directions:
+    """What the config asks for, at the present weights: the head's biases, class gradients, spikes."""
+    config = problem.config
+    data = problem.calibration_data
+    progress = partial(observer.stage, "directions")
+    probe = Probe(problem.classifier, problem.space, data, logits, config.batch_size, progress)
+    first, _ = next(data.batches(2, problem.classifier.device))
+    bias = bias_directions(probe, find_head(problem.classifier, first))
+    families = [] if bias is None else [bias]
+    if problem.gradient_data is not None:
+        families.append(class_gradients(probe, problem.gradient_data, config.seed))
+    if spikes is not None:
+        families.append(spike_directions(probe, spikes))
+    return join(families)
+
+
+def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions) -> Surrogate:
+    """Logits as a linear function of the coefficients, on the device that holds the changes."""
+    changes = directions.changes
+    labels = problem.calibration_data.labels.to(changes.device)
+    return Surrogate(logits.to(changes.device), changes, labels, len(problem.calibration_data.classes))
+
+
+def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCoefficients:
+    """How the logits after a step along directions are measured."""
+    after = measuring(problem.classifier, problem.space, problem.calibration_data, problem.config.batch_size)
+    return lambda coefficients, positions: after(directions.step(coefficients), positions)
+
+
+def find_front(
+    problem: Problem[SurgeryConfig],
+    candidates: CandidateSteps,
+    surrogate: Surrogate,
+    exact: int,
+    after: AfterCoefficients,
+) -> dict[str, Any]:
+    """Predictions for other objectives and budgets, without targets.
+
+    Args:
+        problem: what is operated on.
+        candidates: those of the operation's own goal.
+        surrogate: the linear model.
+        exact: how many directions are linear at any length.
+        after: measures a step by a forward pass.
+    """
+    config = problem.config
+    free = operation_goal(replace(problem, config=replace(config, targets={})))
+    known: dict[Target, CandidateSteps] = {} if config.targets else {config.target: candidates}
+    return predict_front(surrogate, free, exact, after, config.seed, known)
+
+
+def find_responses(surrogate: Surrogate, directions: Directions) -> Responses:
+    """How each class's soft accuracy responds to each direction, per unit of its coefficient."""
+    zero = torch.zeros(len(surrogate.changes), device=surrogate.logits.device, requires_grad=True)
+    temperature = TEMPERATURE * logit_unit(surrogate.logits)
+    _, per_class = soft_rates(surrogate.at(zero), surrogate.labels, surrogate.classes, temperature)
+    slopes = [torch.autograd.grad(value, zero, retain_graph=True)[0] for value in per_class]
+    values = torch.stack(slopes, dim=1).double().cpu().numpy()
+    return Responses(list(directions.labels), "coefficient", values.tolist())

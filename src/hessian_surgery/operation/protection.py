@@ -1,0 +1,71 @@
+"""Which classes are protected, and what a protected class may lose."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hessian_surgery.evidence.metrics import sigma
+from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.problem import Problem
+from hessian_surgery.types import Array
+
+# The most that a protected class may lose by default, if there are enough images to tell.
+MOST_LOST = 0.1
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What the strong classes are promised.
+
+    Attributes:
+        strong_above: a class above this accuracy of the starting model is strong.
+        max_drop: the accuracy that a protected class may lose, as a fraction.
+        protected: which classes (C,) are protected.
+    """
+
+    strong_above: float
+    max_drop: float
+    protected: NDArray[np.bool_]
+
+    def as_dict(self, classes: tuple[str, ...]) -> dict[str, Any]:
+        """Plain values for `result.json`."""
+        names = [name for name, chosen in zip(classes, self.protected, strict=True) if chosen]
+        return {"strong_above": self.strong_above, "max_drop": self.max_drop, "protected": names}
+
+
+def default_threshold(per_class: Array) -> float:
+    """The accuracy above which a class is strong in the default operation: the mean."""
+    return float(per_class.mean())
+
+
+def default_max_drop(per_class: Array, count: NDArray[np.int64]) -> float:
+    """What a protected class may lose in the default operation: σ, but at most `MOST_LOST`.
+
+    It is at least two standard errors of a typical class's accuracy, which no limit could tell
+    from chance.
+
+    Args:
+        per_class: class accuracies (C,) of the starting model.
+        count: images of each class (C,).
+    """
+    mean = float(per_class.mean())
+    noise = 2 * float(np.sqrt(mean * (1 - mean) / np.median(count)))
+    return max(min(sigma(per_class), MOST_LOST), noise)
+
+
+def protection(problem: Problem[SurgeryConfig]) -> Protection:
+    """Which classes are protected: those named, or else the strong ones; never one with a target."""
+    config = problem.config
+    data = problem.calibration_data
+    strong_above = default_threshold(problem.base) if config.strong_above is None else config.strong_above
+    max_drop = config.max_drop
+    if max_drop is None:
+        max_drop = default_max_drop(problem.base, data.counts.numpy())
+    if config.protect:
+        protected = np.array([name in config.protect for name in data.classes])
+    else:
+        protected = problem.base > strong_above
+    free = np.array([name in config.targets for name in data.classes])
+    return Protection(strong_above, max_drop, protected & ~free)

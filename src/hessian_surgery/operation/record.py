@@ -1,0 +1,109 @@
+"""What is recorded of each iteration: a line of `history.jsonl`, an entry of `result.json`."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+
+@dataclass(frozen=True)
+class Responses:
+    """How each class's accuracy responds to each direction.
+
+    Attributes:
+        directions: a label for each of the K directions.
+        unit: what a row counts along: a direction's "coefficient", or the step's "length" in weight
+            space.
+        values: K rows of C, as fractions of accuracy per unit.
+    """
+
+    directions: list[str]
+    unit: Literal["coefficient", "length"]
+    values: list[list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IterationRecord:
+    """What both algorithms record. Accuracies are on the calibration images.
+
+    Attributes:
+        iteration: its number, from 1.
+        accepted: whether the step was kept.
+        eigenvalues: of the spikes that were found; empty if none were sought.
+        residuals: relative residual of each.
+        products: Hessian products.
+        coefficients: of the directions (K), as they were last tried.
+        responses: how the classes respond to the directions.
+        candidate_sigma: σ after the step, kept or not.
+        max_drop: the largest drop of a class by the step, kept or not.
+        sigma: σ after the iteration: of the step if it was kept, of the weights before it if not.
+        accuracy: over all images, likewise.
+        worst: the worst class's accuracy, likewise.
+        per_class: class accuracies (C), likewise.
+        seconds: by stage.
+    """
+
+    iteration: int
+    accepted: bool
+    eigenvalues: list[float]
+    residuals: list[float]
+    products: int
+    coefficients: list[float]
+    responses: Responses
+    candidate_sigma: float
+    max_drop: float
+    sigma: float
+    accuracy: float
+    worst: float
+    per_class: list[float]
+    seconds: dict[str, float]
+
+    @property
+    def reach(self) -> float:
+        """How far the weights moved or might have moved; 0 if no step was tried."""
+        raise NotImplementedError
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form that `history.jsonl` and `result.json` hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
+        """The inverse of `as_dict`."""
+        return cls(**content | {"responses": Responses(**content["responses"])})
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much a step improves the goal's score on images it was not fitted to.
+
+    Attributes:
+        predicted: the improvement, as a fraction.
+        error: its standard error over images.
+    """
+
+    predicted: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord(IterationRecord):
+    """An iteration of the default operation.
+
+    Attributes:
+        predicted: class accuracies (C) predicted for images that the step was not fitted to.
+        gain: what the step was predicted to gain.
+        length: of the step in weight space that was tried; 0 if none was.
+    """
+
+    predicted: list[float]
+    gain: Gain
+    length: float
+
+    @property
+    def reach(self) -> float:
+        """The length of the step that was tried; 0 if none was."""
+        return self.length
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
+        """The inverse of `as_dict`."""
+        return super().from_dict(content | {"gain": Gain(**content["gain"])})

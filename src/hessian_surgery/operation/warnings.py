@@ -1,0 +1,104 @@
+"""Warnings: what limits what can be said about an operation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.metrics import class_accuracy, sigma
+from hessian_surgery.evidence.paired_tests import FEW_IMAGES
+from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.record import IterationRecord, StepRecord
+from hessian_surgery.types import Array
+
+
+def find_warnings(
+    problem: Problem[Any],
+    heldout: LabelledSet,
+    records: Sequence[IterationRecord],
+    unrounded: Array,
+    calibration: BeforeAfter,
+) -> tuple[str, ...]:
+    """All warnings about a finished operation.
+
+    Args:
+        problem: what was operated on.
+        heldout: the held-out images.
+        records: of all iterations.
+        unrounded: class accuracies (C,) on the calibration images before rounding to the stored dtype.
+        calibration: the answers to the calibration images.
+    """
+    rounded = class_accuracy(calibration.after.predicted, calibration.labels, len(calibration.classes))
+    targets = getattr(problem.config, "targets", {})
+    found = (
+        *_spike_warnings(problem, records),
+        _idle_warning(bool(targets), records),
+        *(_target_warning(problem, name, wanted, rounded) for name, wanted in targets.items()),
+        rare_class_warning(problem.calibration_data, "calibration"),
+        rare_class_warning(heldout, "held-out"),
+        rounding_warning(problem.base, unrounded, rounded),
+    )
+    return problem.notes + tuple(warning for warning in found if warning)
+
+
+def rounding_warning(base: Array, unrounded: Array, rounded: Array) -> str | None:
+    """How much of the gain rounding to the stored dtype took, if it is a tenth or more."""
+    gain = sigma(base) - sigma(unrounded)
+    lost = sigma(rounded) - sigma(unrounded)
+    if gain <= 0 or lost < 0.1 * gain:
+        return None
+    return (
+        f"rounding to the stored dtype took {100 * lost / gain:.0f} % of the gain: σ on the calibration images is "
+        f"{100 * sigma(rounded):.2f} pp, {100 * sigma(unrounded):.2f} before rounding"
+    )
+
+
+def convergence_warning(residuals: list[list[float]], tolerance: float) -> str | None:
+    """Which spikes had not converged in some iteration, if any."""
+    loose = {i + 1 for row in residuals for i, residual in enumerate(row) if residual > tolerance}
+    if not loose:
+        return None
+    which = ", ".join(map(str, sorted(loose)))
+    worst = max(max(row) for row in residuals)
+    return f"spikes {which} have not converged (relative residual up to {worst:.2g}, wanted {tolerance:g})"
+
+
+def rare_class_warning(data: LabelledSet, part: str) -> str | None:
+    """Which classes have too few images for a claim, if any."""
+    counts = zip(data.classes, data.counts.tolist(), strict=True)
+    rare = [f"{name} ({count})" for name, count in counts if count < FEW_IMAGES]
+    if not rare:
+        return None
+    listed = ", ".join(rare[:5]) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
+    return f"fewer than {FEW_IMAGES} {part} images of {listed}: too few for a claim about such a class"
+
+
+def _spike_warnings(problem: Problem[Any], records: Sequence[IterationRecord]) -> tuple[str | None, ...]:
+    if problem.finder is None:
+        return ()
+    wanted = problem.finder.count
+    fewest = min(len(record.eigenvalues) for record in records)
+    return (
+        convergence_warning([record.residuals for record in records], problem.config.search.tolerance),
+        f"only {fewest} of {wanted} spikes have a positive eigenvalue" if fewest < wanted else None,
+    )
+
+
+def _target_warning(problem: Problem[Any], name: str, wanted: float, reached: Array) -> str | None:
+    """That a target was predicted to be reached and was not, if so."""
+    accuracy = reached[problem.calibration_data.classes.index(name)]
+    if accuracy >= wanted:
+        return None
+    return f"target {name}={wanted:g} is missed on the calibration images: {100 * accuracy:.1f} % is reached"
+
+
+def _idle_warning(targets: bool, records: Sequence[IterationRecord]) -> str | None:
+    """Why the default operation did nothing, if it did nothing."""
+    first = records[0]
+    if any(record.accepted for record in records) or not isinstance(first, StepRecord):
+        return None
+    if targets:
+        return "nothing was done: no step was predicted to come nearer to the targets beyond noise, or it broke a limit"
+    predicted = 100 * first.gain.predicted
+    error = 100 * first.gain.error
+    return f"nothing was done: the best step was predicted to gain {predicted:.2f} ± {error:.2f} pp, or broke a limit"

@@ -1,0 +1,28 @@
+"""What the loop records of an iteration."""
+
+from dataclasses import dataclass
+
+from hessian_surgery.operation.record import IterationRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopRecord(IterationRecord):
+    """An iteration of Algorithm 2.
+
+    Attributes:
+        phase: of sequential deflated surgery, from 1.
+        alpha_max: the amplitude: the length that the step might have.
+        predicted_change: of each class's accuracy (C), Sᵀα.
+        deflation: how many vectors were deflated, their overlap with the spikes, and how stale they
+            are; None in the first phase.
+    """
+
+    phase: int
+    alpha_max: float
+    predicted_change: list[float]
+    deflation: dict[str, float] | None = None
+
+    @property
+    def reach(self) -> float:
+        """The length that the step might have."""
+        return self.alpha_max

@@ -21,7 +21,7 @@ from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.evidence.rates import rates, soft_rates
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.operation.goal import Goal
-from hessian_surgery.paper.loop import Observer
+from hessian_surgery.operation.observer import Observer
 
 SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -118,18 +118,18 @@ def examined(
     """The demo's net and all that a comparison computes about it once; not to be changed."""
     module = SmallNet(10)
     module.load_state_dict(_trained)
-    classifier, config = hs.Classifier(module.eval()), hs.SurgeryConfig(hessian_samples=64)
+    classifier, config = hs.Classifier(module.eval()), hs.SurgeryConfig(search=hs.SpikeSearch(hessian_samples=64))
     patient = Patient(classifier, digits_images, digits_parts.training, config)
     return classifier, examine(patient, ("surgery", "random:4", "class-gradients"), Observer())
 
 
 @pytest.fixture
-def quick() -> hs.SurgeryConfig:
+def quick() -> hs.LoopConfig:
     """A short operation."""
-    return hs.SurgeryConfig.loop(iterations=3, hessian_samples=64, seed=0)
+    return hs.LoopConfig(iterations=3, search=hs.SpikeSearch(hessian_samples=64), seed=0)
 
 
-def operate(model: nn.Module, parts: Parts, config: hs.SurgeryConfig, **options: object) -> hs.Outcome:
+def operate(model: nn.Module, parts: Parts, config: hs.OperationConfig, **options: object) -> hs.Outcome:
     """Operate with all three parts."""
     return hs.operate(
         model,

@@ -17,7 +17,7 @@ from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
-from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.operate import operate
 from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.paper.diagnosis import Diagnosis, diagnose

@@ -84,7 +84,7 @@ def reports(chromium, tmp_path_factory, _trained, digits_parts):
     hs.operate(module, **parts, config=hs.SurgeryConfig(budget=0.02, iterations=1)).save(
         place / "hundred", None, inputs
     )
-    operate(net(), digits_parts, hs.SurgeryConfig.loop(iterations=3, hessian_samples=64)).save(
+    operate(net(), digits_parts, hs.LoopConfig(iterations=3, search=hs.SpikeSearch(hessian_samples=64))).save(
         place / "loop", None, inputs
     )
     hs.write_report(place / "loop")

@@ -7,15 +7,17 @@ import hessian_surgery as hs
 from hessian_surgery.curvature import operators
 from hessian_surgery.curvature.memory import saved_bytes
 from hessian_surgery.operation.cost import estimate_cost
+from hessian_surgery.operation.driver import run
+from hessian_surgery.operation.iteration import DEFAULT
+from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
-from hessian_surgery.operation.rounds import run_planned
-from hessian_surgery.paper.loop import Observer, run_loop
+from hessian_surgery.paper.loop import LOOP
 
 
 @pytest.mark.parametrize("method", ["gradients", "differences"])
 def test_the_estimate_is_what_is_done(trained, digits_parts, quick, monkeypatch, method):
     """Counts products and images of a real run with fixed Lanczos steps."""
-    config = replace(quick, lanczos_steps=12, calibration_cap=20, sensitivity=method)
+    config = replace(quick, search=replace(quick.search, lanczos_steps=12), calibration_cap=20, sensitivity=method)
     calibration_data = hs.cap_per_class(digits_parts.calibration, 20)
     expected = estimate_cost(hs.Classifier(trained), digits_parts.training, calibration_data, config)
     counted = {"products": 0, "forward": 0, "back": 0}
@@ -37,7 +39,7 @@ def test_the_estimate_is_what_is_done(trained, digits_parts, quick, monkeypatch,
     monkeypatch.setattr(operators.Hessian, "__call__", counting_product)
     problem, before = prepare(trained, digits_parts.training, calibration_data, config)
     monkeypatch.setattr(hs.Classifier, "logits", counting_images)
-    run_loop(problem, Observer())
+    run(LOOP, problem, Observer())
     assert len(before.predicted) == 200
     assert expected.products == counted["products"] == 36
     assert expected.passes == (8 if method == "gradients" else 3 * 19 + 2)
@@ -49,7 +51,7 @@ def test_the_estimate_is_what_is_done(trained, digits_parts, quick, monkeypatch,
 
 def test_memory_of_the_graph_grows_with_what_is_resident(trained, digits_parts, quick):
     def graph(**options):
-        config = replace(quick, **options)
+        config = replace(quick, search=replace(quick.search, **options))
         cost = estimate_cost(hs.Classifier(trained), digits_parts.training, digits_parts.calibration, config)
         assert cost.total_bytes > cost.graph_bytes > 0
         return cost.graph_bytes
@@ -66,11 +68,11 @@ def test_saved_bytes_are_counted_once_and_without_weights():
     assert 8 * 4 + 4 * 4 + 8 <= saved <= 8 * 4 + 4 * 4 + 16
 
 
-def test_a_planned_operation_costs_gradients_of_training_images_and_tangents(trained, digits_parts, monkeypatch):
+def test_a_default_operation_costs_gradients_of_training_images_and_tangents(trained, digits_parts, monkeypatch):
     """Counts the images that go back; no Hessian product is made."""
     config = hs.SurgeryConfig(iterations=1)
     expected = estimate_cost(hs.Classifier(trained), digits_parts.training, digits_parts.calibration, config)
-    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config, spikes=False, gradients=True)
+    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
     back, logits = [], hs.Classifier.logits
 
     def counting(self, inputs):
@@ -79,7 +81,7 @@ def test_a_planned_operation_costs_gradients_of_training_images_and_tangents(tra
         return result
 
     monkeypatch.setattr(hs.Classifier, "logits", counting)
-    run_planned(problem, Observer())
+    run(DEFAULT, problem, Observer())
     assert expected.gradients == sum(back) == len(problem.gradient_data)
     assert expected.products == expected.backward == 0
     assert expected.directions == 10

@@ -5,8 +5,15 @@ import pytest
 import torch
 
 from hessian_surgery.evidence.rates import Rates, rates
-from hessian_surgery.operation import crossfit
-from hessian_surgery.operation.crossfit import FOLDS, Foreseen, Prospect, Surrogate, choose_foreseen, cross_fit, gain
+from hessian_surgery.operation.crossfit import (
+    FOLDS,
+    CandidateSteps,
+    PredictedStep,
+    Surrogate,
+    choose_step,
+    cross_fit,
+    make_folds,
+)
 from hessian_surgery.operation.fit import PRICES, SHARES, fit_path
 from hessian_surgery.operation.goal import Goal
 
@@ -25,16 +32,16 @@ def made_up(seed=0):
     return Surrogate(logits, changes, labels, 3)
 
 
-def foreseen(surrogate, goal, seed=0):
+def predict(surrogate, goal, seed=0):
     """All steps to first order."""
-    return Prospect(surrogate, goal, 0, None, seed).steps
+    return CandidateSteps(surrogate, goal, 0, None, seed).steps()
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    """A surrogate, its folds, and what is foreseen of it; not to be changed."""
+    """A surrogate, its folds, and what is predicted of it; not to be changed."""
     surrogate = made_up()
-    return surrogate, crossfit._folds(surrogate.labels, 0), foreseen(surrogate, FREE)
+    return surrogate, make_folds(surrogate.labels, 0), predict(surrogate, FREE)
 
 
 def test_a_surrogate_by_hand():
@@ -49,22 +56,22 @@ def test_a_surrogate_by_hand():
 
 def test_every_fold_holds_an_even_part_of_each_class():
     labels = made_up().labels
-    folds = crossfit._folds(labels, 0)
+    folds = make_folds(labels, 0)
     assert sorted(folds.unique().tolist()) == list(range(FOLDS))
     for label in range(3):
         sizes = torch.bincount(folds[labels == label], minlength=FOLDS)
         assert sizes.max() - sizes.min() <= 1
-    assert not torch.equal(folds, crossfit._folds(labels, 1))
+    assert not torch.equal(folds, make_folds(labels, 1))
 
 
 def test_two_images_of_a_class_are_enough():
     surrogate = made_up()
     kept = torch.cat([(surrogate.labels < 2).nonzero()[:, 0], (surrogate.labels == 2).nonzero()[:2, 0]])
-    found = foreseen(surrogate.subset(kept), FREE)
+    found = predict(surrogate.subset(kept), FREE)
     assert all(np.isfinite(step.rates.per_class).all() for step in found)
 
 
-def test_every_image_is_foreseen_by_the_fit_to_the_other_folds(fitted):
+def test_every_image_is_predicted_by_the_fit_to_the_other_folds(fitted):
     """Against fits and answers made by hand, at each price and share."""
     surrogate, folds, found = fitted
     assert len(found) == 1 + len(PRICES) * len(SHARES)
@@ -83,29 +90,29 @@ def test_every_image_is_foreseen_by_the_fit_to_the_other_folds(fitted):
                 expected[mine] = surrogate.at(coefficients)[mine].argmax(dim=1)
             assert (step.price, step.share) == (price, share)
             # An answer may hang on the order of the sums, where two logits are equal but for rounding.
-            assert (step.predicted != expected).sum() <= 1
+            assert (step.answers != expected).sum() <= 1
             assert step.coefficients == pytest.approx(share * np.mean([path[number] for path in paths], axis=0))
 
 
-def test_an_image_does_not_foresee_itself(fitted):
+def test_an_image_does_not_predict_itself(fitted):
     """With other logits of one image, the fits to the other folds and so the answers to its own fold stay."""
     surrogate, folds, found = fitted
     logits = surrogate.logits.clone()
     logits[7] = torch.tensor([-9.0, 9.0, 0.0])
-    spoiled = foreseen(replace(surrogate, logits=logits), FREE)
+    spoiled = predict(replace(surrogate, logits=logits), FREE)
     mine = folds == folds[7]
     mine[7] = False
     for one, two in zip(found, spoiled, strict=True):
-        assert torch.equal(one.predicted[mine], two.predicted[mine])
-        assert two.predicted[7] == 1
+        assert torch.equal(one.answers[mine], two.answers[mine])
+        assert two.answers[7] == 1
     others = folds != folds[7]
-    assert any(not torch.equal(a.predicted[others], b.predicted[others]) for a, b in zip(found, spoiled, strict=True))
+    assert any(not torch.equal(a.answers[others], b.answers[others]) for a, b in zip(found, spoiled, strict=True))
 
 
-def test_rates_are_those_of_the_foreseen_answers(fitted):
+def test_rates_are_those_of_the_predicted_answers(fitted):
     surrogate, _, found = fitted
     for step in found[::9]:
-        right = step.predicted == surrogate.labels
+        right = step.answers == surrogate.labels
         assert step.rates.accuracy == pytest.approx(float(right.double().mean()))
         per_class = [float(right[surrogate.labels == label].double().mean()) for label in range(3)]
         assert step.rates.per_class.tolist() == pytest.approx(per_class)
@@ -114,18 +121,18 @@ def test_rates_are_those_of_the_foreseen_answers(fitted):
 def test_the_first_step_does_nothing(fitted):
     surrogate, _, found = fitted
     assert not found[0].coefficients.any()
-    assert torch.equal(found[0].predicted, surrogate.logits.argmax(dim=1))
+    assert torch.equal(found[0].answers, surrogate.logits.argmax(dim=1))
     base = rates(surrogate.logits, surrogate.labels, 3)
     assert (found[0].rates.accuracy, found[0].rates.per_class.tolist()) == (base.accuracy, base.per_class.tolist())
 
 
 def test_the_same_seed_gives_the_same_steps(fitted):
     surrogate, _, found = fitted
-    again, other = foreseen(surrogate, FREE), foreseen(surrogate, FREE, seed=1)
+    again, other = predict(surrogate, FREE), predict(surrogate, FREE, seed=1)
     for one, two in zip(found, again, strict=True):
         assert one.coefficients.tolist() == two.coefficients.tolist()
-        assert torch.equal(one.predicted, two.predicted)
-    assert any(not torch.equal(one.predicted, two.predicted) for one, two in zip(found, other, strict=True))
+        assert torch.equal(one.answers, two.answers)
+    assert any(not torch.equal(one.answers, two.answers) for one, two in zip(found, other, strict=True))
 
 
 class Bent:
@@ -144,18 +151,18 @@ class Bent:
         return self.at(coefficients)[positions]
 
 
-def test_a_measured_ray_is_foreseen_to_second_order():
+def test_a_measured_ray_is_predicted_to_second_order():
     """Against logits that are quadratic in the step's length, at every share, each fold by the fit to the others."""
     surrogate = made_up()
     bent = Bent(surrogate, 0.5)
     for ray in cross_fit(surrogate, FREE)[::3]:
-        steps, flat = ray.looked_at(bent).steps(), ray.steps()
+        steps, flat = ray.measured(bent).steps(), ray.steps()
         for share, step in zip(SHARES, steps, strict=True):
             expected = torch.empty_like(surrogate.labels)
             for fold, fit in enumerate(ray.fits):
                 expected[ray.folds == fold] = bent.at(share * fit)[ray.folds == fold].argmax(dim=1)
-            assert (step.predicted != expected).sum() <= 1
-        assert any(not torch.equal(a.predicted, b.predicted) for a, b in zip(steps, flat, strict=True))
+            assert (step.answers != expected).sum() <= 1
+        assert any(not torch.equal(a.answers, b.answers) for a, b in zip(steps, flat, strict=True))
         assert [a.coefficients.tolist() for a in steps] == [b.coefficients.tolist() for b in flat]
     assert bent.calls == 3 * FOLDS
 
@@ -163,16 +170,16 @@ def test_a_measured_ray_is_foreseen_to_second_order():
 def test_a_ray_is_measured_only_where_the_choice_falls_on_it():
     surrogate = made_up()
     bent = Bent(surrogate, 0.5)
-    prospect = Prospect(surrogate, FREE, 0, bent)
+    candidates = CandidateSteps(surrogate, FREE, 0, bent)
     assert bent.calls == 0
-    best = prospect.choose(FREE)
+    best = candidates.choose(FREE)
     measured = bent.calls // FOLDS
     assert 1 <= measured <= len(PRICES)
-    assert prospect.choose(FREE) is best
+    assert candidates.choose(FREE) is best
     assert bent.calls == measured * FOLDS
-    every = Prospect(surrogate, FREE, 0, Bent(surrogate, 0.5))
-    rays = [ray.looked_at(bent).steps() for ray in cross_fit(surrogate, FREE)]
-    allowed = [every.steps[0], *(step for steps in rays for step in steps)]
+    every = CandidateSteps(surrogate, FREE, 0, Bent(surrogate, 0.5))
+    rays = [ray.measured(bent).steps() for ray in cross_fit(surrogate, FREE)]
+    allowed = [every.nothing, *(step for steps in rays for step in steps)]
     assert any(
         np.array_equal(best.coefficients, step.coefficients) and best.rates.sigma == step.rates.sigma
         for step in allowed
@@ -186,73 +193,36 @@ def test_what_measuring_spoils_gives_way_to_the_exact_directions_alone():
     def wild(coefficients, positions):
         return torch.randn(len(positions), 3, generator=torch.Generator().manual_seed(1))
 
-    best = Prospect(surrogate, FREE, 3, wild).choose(FREE)
+    best = CandidateSteps(surrogate, FREE, 3, wild).choose(FREE)
     assert best.coefficients[:3].any()
     assert not best.coefficients[3:].any()
-    alone = choose_foreseen(foreseen(surrogate.first(3), FREE), FREE)
+    alone = choose_step(predict(surrogate.first(3), FREE), FREE)
     assert best.coefficients[:3].tolist() == alone.coefficients.tolist()
     assert best.rates.sigma == alone.rates.sigma < surrogate.rates().sigma
 
 
 def step(accuracy, *per_class):
-    return Foreseen(np.ones(1), Rates(accuracy, np.array(per_class)), torch.zeros(1))
+    return PredictedStep(np.ones(1), Rates(accuracy, np.array(per_class)), torch.zeros(1))
 
 
 def test_the_chosen_step_has_the_best_score_within_the_limits():
     goal = Goal("sigma", 0.7, np.array([-np.inf, -np.inf, 0.85]))
     nothing, bold, even = step(0.75, 0.5, 0.8, 0.9), step(0.69, 0.8, 0.8, 0.9), step(0.75, 0.8, 0.8, 0.8)
     good, better_elsewhere = step(0.74, 0.7, 0.8, 0.9), step(0.76, 0.7, 0.8, 0.9)
-    assert choose_foreseen([nothing, bold, even, good], goal) is good
-    assert choose_foreseen([nothing, good, better_elsewhere], goal) is better_elsewhere
-    assert choose_foreseen([nothing, bold, even], goal) is nothing
-    assert choose_foreseen([nothing, step(0.76, 0.4, 0.8, 0.9), step(0.9, 0.5, 0.8, 0.9)], goal) is nothing
-
-
-@pytest.mark.parametrize("goal", [FREE, Goal("worst", 0.0, FREE.limits), Goal("sigma", 0.0, FREE.limits, {2: 0.9})])
-def test_a_gain_is_that_of_the_scores_and_its_error_that_of_resampled_images(fitted, goal):
-    surrogate, _, found = fitted
-    before, after, labels = found[0].predicted, found[60].predicted, surrogate.labels
-    assert (before != after).sum() > 5
-    value, error = gain(before, after, labels, goal)
-
-    def score(answers, images):
-        right = (answers == labels)[images].double()
-        per_class = np.array([float(right[labels[images] == label].mean()) for label in range(3)])
-        return goal.score(Rates(float(right.mean()), per_class))
-
-    everything = torch.arange(len(labels))
-    assert value == pytest.approx(score(before, everything) - score(after, everything))
-    draw, gains = torch.Generator().manual_seed(0), []
-    groups = [(labels == label).nonzero()[:, 0] for label in range(3)]
-    for _ in range(1500):
-        images = torch.cat([g[torch.randint(len(g), (len(g),), generator=draw)] for g in groups])
-        gains.append(score(before, images) - score(after, images))
-    # The standard deviation of 200 resamples is itself known to about 5 %.
-    assert error == pytest.approx(np.std(gains), rel=0.2)
-    assert gain(before, after, labels, goal) == (value, error)
-
-
-def test_the_same_answers_gain_nothing_for_certain(fitted):
-    surrogate, _, found = fitted
-    same = found[5].predicted
-    assert gain(same, same, surrogate.labels, FREE)[0] == 0
-
-
-def test_two_images_that_changed_are_no_certainty():
-    before, after, labels = torch.tensor([0] * 100 + [0, 0]), torch.tensor([0] * 100 + [1, 1]), torch.arange(102) // 100
-    gained, error = gain(before, after, labels, Goal("sigma", 0.0, np.full(2, -np.inf)))
-    assert gained == pytest.approx(0.5)
-    assert error > 0.1
+    assert choose_step([nothing, bold, even, good], goal) is good
+    assert choose_step([nothing, good, better_elsewhere], goal) is better_elsewhere
+    assert choose_step([nothing, bold, even], goal) is nothing
+    assert choose_step([nothing, step(0.76, 0.4, 0.8, 0.9), step(0.9, 0.5, 0.8, 0.9)], goal) is nothing
 
 
 def test_a_choice_does_not_depend_on_what_was_chosen_before():
     surrogate = made_up()
-    prospect = Prospect(surrogate, FREE, 0, Bent(surrogate, 0.5))
+    candidates = CandidateSteps(surrogate, FREE, 0, Bent(surrogate, 0.5))
     base = surrogate.rates().accuracy
     goals = [replace(FREE, floor=base - budget) for budget in (0.0, 0.02, 0.05, 0.2)]
     for goal in goals:
-        fresh = Prospect(surrogate, FREE, 0, Bent(surrogate, 0.5)).choose(goal)
-        assert prospect.choose(goal).coefficients.tolist() == fresh.coefficients.tolist()
+        fresh = CandidateSteps(surrogate, FREE, 0, Bent(surrogate, 0.5)).choose(goal)
+        assert candidates.choose(goal).coefficients.tolist() == fresh.coefficients.tolist()
 
 
 def test_three_images_of_each_class_leave_a_fold_empty_and_nothing_is_looked_at_there():
@@ -264,4 +234,4 @@ def test_three_images_of_each_class_leave_a_fold_empty_and_nothing_is_looked_at_
         assert len(positions) > 0
         return small.logits[positions]
 
-    assert np.isfinite(Prospect(small, FREE, 3, look).choose(FREE).coefficients).all()
+    assert np.isfinite(CandidateSteps(small, FREE, 3, look).choose(FREE).coefficients).all()

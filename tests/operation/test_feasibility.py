@@ -5,8 +5,8 @@ import torch
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.evidence.rates import Rates
-from hessian_surgery.operation.crossfit import Foreseen
-from hessian_surgery.operation.feasibility import Infeasible, explain
+from hessian_surgery.operation.crossfit import PredictedStep
+from hessian_surgery.operation.feasibility import Infeasible, require_reachable
 from hessian_surgery.operation.goal import Goal
 
 NAMES = ("ant", "bee", "cat")
@@ -14,7 +14,7 @@ FREE = (-np.inf, -np.inf, -np.inf)
 
 
 def step(accuracy, *per_class):
-    return Foreseen(np.zeros(1), Rates(accuracy, np.array(per_class)), torch.zeros(1))
+    return PredictedStep(np.zeros(1), Rates(accuracy, np.array(per_class)), torch.zeros(1))
 
 
 NOTHING = step(0.80, 0.50, 0.90, 0.95)
@@ -33,16 +33,16 @@ def goal(wanted, floor=0.795, limits=(-np.inf, 0.80, 0.94)):
 
 @pytest.mark.parametrize("wanted", [0.3, 0.5, 0.56])
 def test_nothing_is_said_where_a_step_reaches_the_target(wanted):
-    assert explain(goal(wanted), FOUND, NAMES) is None
+    assert require_reachable(goal(wanted), FOUND, NAMES) is None
 
 
 def test_nothing_is_said_without_targets():
-    assert explain(Goal("sigma", 0.99, np.array(FREE)), FOUND, NAMES) is None
+    assert require_reachable(Goal("sigma", 0.99, np.array(FREE)), FOUND, NAMES) is None
 
 
 def test_what_blocks_is_named_with_what_it_costs():
     with pytest.raises(Infeasible) as raised:
-        explain(goal(0.75), FOUND, NAMES)
+        require_reachable(goal(0.75), FOUND, NAMES)
     text = str(raised.value)
     assert text.startswith("target: cannot be reached within the limits by a first step. ")
     assert "At best, on images not fitted to: ant 56.0 % (wanted 75.0 %)." in text
@@ -56,24 +56,26 @@ def test_what_blocks_is_named_with_what_it_costs():
 
 def test_the_floor_alone_is_named_where_no_class_is_protected():
     with pytest.raises(Infeasible, match=r"What blocks: without the accuracy floor 9\.0 pp nearer, where cat loses 25"):
-        explain(goal(0.75, limits=FREE), FOUND, NAMES)
+        require_reachable(goal(0.75, limits=FREE), FOUND, NAMES)
 
 
 def test_limits_that_only_block_together_are_named_together():
     both = [NOTHING, step(0.80, 0.7, 0.7, 0.7)]
     with pytest.raises(Infeasible, match=r"What blocks: without all limits of classes 20\.0 pp nearer"):
-        explain(goal(0.75), both, NAMES)
+        require_reachable(goal(0.75), both, NAMES)
 
 
 def test_where_no_limit_blocks_the_directions_are_at_their_end():
-    with pytest.raises(Infeasible, match=r"No limit blocks it: these directions lead no further .*Lower the target\.$"):
-        explain(goal(0.9, floor=0.0, limits=FREE), FOUND, NAMES)
+    with pytest.raises(
+        Infeasible, match=r"No limit blocks it: these directions reach no further .*Lower the target\.$"
+    ):
+        require_reachable(goal(0.9, floor=0.0, limits=FREE), FOUND, NAMES)
 
 
 def test_every_missed_target_is_named():
     two = Goal("sigma", 0.795, np.array([-np.inf, -np.inf, 0.94]), {0: 0.7, 1: 0.95})
     with pytest.raises(Infeasible, match=r"ant 56\.0 % \(wanted 70\.0 %\), bee 90\.0 % \(wanted 95\.0 %\)"):
-        explain(two, FOUND, NAMES)
+        require_reachable(two, FOUND, NAMES)
 
 
 def test_it_is_an_error_of_the_input():
@@ -88,7 +90,7 @@ def test_a_target_beyond_reach_leaves_the_model_as_it_was(trained, digits_parts,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_target_within_reach_is_reached_on_the_images_decided_on(trained, digits_parts):
+def test_a_target_within_reach_is_reached_on_the_calibration_images(trained, digits_parts):
     config = hs.SurgeryConfig(targets={"2": 0.5}, budget=0.01, max_drop=0.1)
     before, after = operate(trained, digits_parts, config).findings.calibration.metrics()
     assert before.per_class[2] < 0.5 <= after.per_class[2]

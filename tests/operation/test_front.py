@@ -4,7 +4,7 @@ import pytest
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.model.smallnet import SmallNet
-from hessian_surgery.operation.front import BUDGETS, banded, described
+from hessian_surgery.operation.front import BUDGETS, banded, describe_front
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def outcome(_trained, digits_parts):
 
 
 def test_points_keep_their_limits_and_more_room_never_hurts(outcome):
-    front = outcome.front()
+    front = outcome.front
     base, protected = np.array(front["base"]["per_class"]), front["protected"]
     assert base.tolist() == outcome.findings.calibration.metrics()[0].per_class
     assert [front["base"]["sigma"], len(protected) > 0] == [pytest.approx(np.std(base)), True]
@@ -34,18 +34,18 @@ def test_points_keep_their_limits_and_more_room_never_hurts(outcome):
 
 
 def test_the_default_is_a_point_of_its_own_front(outcome):
-    """What it foresaw for its step is what the front says at its budget."""
-    point = next(p for p in outcome.front()["points"] if (p["objective"], p["budget"]) == ("sigma", 0.002))
+    """What it predicted for its step is what the front says at its budget."""
+    point = next(p for p in outcome.front["points"] if (p["objective"], p["budget"]) == ("sigma", 0.002))
     assert point["per_class"] == outcome.iterations[0].predicted
 
 
 def test_a_loop_has_no_front(trained, digits_parts):
-    config = hs.SurgeryConfig.loop(iterations=1, hessian_samples=64)
+    config = hs.LoopConfig(iterations=1, search=hs.SpikeSearch(hessian_samples=64))
     assert operate(trained, digits_parts, config).as_dict()["front"] is None
 
 
 def test_a_band_holds_what_other_images_show():
-    """Draw the truth, the images that it was foreseen on and the others: 19 of 20 are inside, and not all of them."""
+    """Draw the truth, the images that it was predicted from and the others: 19 of 20 are inside, and not all of them."""
     draw, inside = np.random.default_rng(0), []
     fitted, held = np.full(400, 40.0), np.full(400, 60.0)
     for _ in range(20):
@@ -58,7 +58,7 @@ def test_a_band_holds_what_other_images_show():
 
 def test_the_form_of_a_front():
     traced = {"protected": [1], "points": []}
-    found = described(traced, np.array([0.5, 0.9]), np.array([10.0, 30.0]), np.array([5.0, 5.0]))
+    found = describe_front(traced, np.array([0.5, 0.9]), np.array([10.0, 30.0]), np.array([5.0, 5.0]))
     assert found == {
         "protected": [1],
         "base": {"accuracy": 0.8, "sigma": pytest.approx(0.2), "per_class": [0.5, 0.9]},

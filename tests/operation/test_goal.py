@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import hessian_surgery as hs
+from hessian_surgery.data.class_names import class_number
 from hessian_surgery.evidence.rates import Rates, rates, soft_rates
-from hessian_surgery.operation.goal import NEAR_WORST, PENALTY, Goal, class_number, make_goal, usual_drop
+from hessian_surgery.operation.goal import NEAR_WORST, PENALTY, Goal, make_goal
+from hessian_surgery.operation.protection import default_max_drop
 
 NAMES = ("ant", "bee", "cat")
 BASE = Rates(0.8, np.array([0.6, 0.8, 0.95]))
@@ -140,9 +142,9 @@ def test_what_a_protected_class_loses_beyond_its_limit_costs_the_penalty():
 def test_what_a_class_may_lose_unless_it_is_said():
     """σ; but a tenth at most; but no less than twice a usual class's standard error."""
     many, even = np.full(4, 10_000), np.array([0.78, 0.8, 0.8, 0.82])
-    assert usual_drop(even, many) == pytest.approx(np.std(even))
-    assert usual_drop(np.array([0.2, 0.9, 0.9, 0.9]), many) == 0.1
-    assert usual_drop(even, np.array([16, 16, 400, 16])) == pytest.approx(2 * np.sqrt(0.8 * 0.2 / 16))
+    assert default_max_drop(even, many) == pytest.approx(np.std(even))
+    assert default_max_drop(np.array([0.2, 0.9, 0.9, 0.9]), many) == 0.1
+    assert default_max_drop(even, np.array([16, 16, 400, 16])) == pytest.approx(2 * np.sqrt(0.8 * 0.2 / 16))
 
 
 def test_a_soft_target_is_as_far_away_as_the_exact_one():
@@ -158,17 +160,19 @@ def test_a_soft_target_is_as_far_away_as_the_exact_one():
 @pytest.mark.parametrize("value", [0.0, -0.1, 1.01, 80.0, float("nan")])
 def test_a_target_that_is_no_accuracy_is_refused(value):
     with pytest.raises(hs.InputError, match=r"^target: got bee=.*; give an accuracy as a fraction"):
-        make_goal(BASE, NAMES, protected=NONE, targets={"bee": value})
+        hs.SurgeryConfig(targets={"bee": value}).check_classes(NAMES)
 
 
 @pytest.mark.parametrize("value", [0.001, 1.0])
 def test_a_target_may_be_any_accuracy_above_0(value):
-    assert make_goal(BASE, NAMES, protected=NONE, targets={"bee": value}).targets == {1: value}
+    config = hs.SurgeryConfig(targets={"bee": value})
+    config.check_classes(NAMES)
+    assert make_goal(BASE, NAMES, protected=NONE, targets=config.targets).targets == {1: value}
 
 
 def test_a_class_that_is_not_there_is_named():
     with pytest.raises(hs.InputError, match=r"^target: got 'dog', which is no class; there are ant, bee, cat$"):
-        make_goal(BASE, NAMES, protected=NONE, targets={"dog": 0.5})
+        hs.SurgeryConfig(targets={"dog": 0.5}).check_classes(NAMES)
     with pytest.raises(hs.InputError, match=r"^protect: got 'Cat'.*there are 0, 1, .*, 11, …$"):
         class_number("Cat", tuple(map(str, range(20))), "protect")
     assert [class_number(name, NAMES, "protect") for name in NAMES] == [0, 1, 2]

@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.evidence.metrics import sigma
-from hessian_surgery.model.losses import cross_entropy
-from hessian_surgery.operation.problem import prepare
+from hessian_surgery.operation.driver import run
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.problem import Problem, prepare
 from hessian_surgery.paper import loop
 from hessian_surgery.paper.amplitude import GammaControl
-from hessian_surgery.paper.loop import Observer, Problem, State, iterate, run_loop, score, weigh
+from hessian_surgery.paper.loop import LOOP, iterate, judge_candidate, score, start
 from hessian_surgery.paper.sensitivity import accuracies
 
 BASE = np.array([0.70, 0.80, 0.90])
@@ -29,7 +29,7 @@ BASE = np.array([0.70, 0.80, 0.90])
     ],
 )
 def test_rollback_rule_by_hand(candidate, accepted):
-    signal = weigh(np.array(candidate), BASE, hs.SurgeryConfig.loop())
+    signal = judge_candidate(np.array(candidate), BASE, hs.LoopConfig())
     assert signal.accepted == accepted
     assert signal.max_drop == pytest.approx(max(BASE - candidate))
     assert signal.sigma_after == pytest.approx(np.std(candidate))
@@ -46,10 +46,6 @@ def problem(trained, digits_parts, quick) -> Problem:
     return prepare(trained, digits_parts.training, digits_parts.calibration, quick)[0]
 
 
-def first_state(problem):
-    return State(0, problem.base, None, problem.base, problem.space.snapshot())
-
-
 @pytest.mark.parametrize(
     ("name", "function"), [("gradients", hs.gradient_sensitivity), ("differences", hs.sensitivity)]
 )
@@ -59,14 +55,14 @@ def test_one_iteration_moves_along_the_spikes_by_alpha(problem, name, function):
     config = replace(config, sensitivity=name)
     problem = replace(problem, config=config)
     before = problem.space.flatten(problem.space.snapshot())
-    batch = hs.hessian_batch(problem.training_data, 64, seed=0)
-    spectrum = hs.lanczos(hs.Hessian(problem.classifier, batch), 9, tolerance=config.tolerance, iteration=1)
+    batch = hs.hessian_batch(problem.finder.data, 64, seed=0)
+    spectrum = hs.lanczos(hs.Hessian(problem.classifier, batch), 9, tolerance=config.search.tolerance, iteration=1)
     matrix = function(problem.classifier, spectrum, problem.calibration_data, epsilon=0.05)
     step = hs.plan(matrix, problem.base, 0.05, 1)
-    state, record = iterate(problem, first_state(problem), Observer())
+    state, record = iterate(problem, start(problem), Observer())
     after = problem.space.flatten(problem.space.snapshot())
-    assert np.allclose(record.sensitivity, matrix, rtol=1e-4, atol=1e-5)
-    assert record.alpha == pytest.approx(step.alpha.tolist(), abs=1e-6)
+    assert np.allclose(record.responses.values, matrix, rtol=1e-4, atol=1e-5)
+    assert record.coefficients == pytest.approx(step.alpha.tolist(), abs=1e-6)
     expected = spectrum.vectors.T @ torch.tensor(step.alpha, dtype=torch.float32)
     assert torch.allclose(after - before, expected, atol=1e-6)
     assert record.accepted
@@ -78,7 +74,7 @@ def test_a_rolled_back_iteration_leaves_every_bit(problem):
     config = replace(problem.config, rollback_drop=0.0, rollback_sigma=0.0, amplitude=5.0, control="adam")
     problem = replace(problem, config=config)
     before = problem.space.snapshot()
-    state, record = iterate(problem, first_state(problem), Observer())
+    state, record = iterate(problem, start(problem), Observer())
     assert not record.accepted
     assert all(torch.equal(p, s) for p, s in zip(problem.space.parameters, before, strict=True))
     assert state.accuracy is problem.base
@@ -111,19 +107,23 @@ class Counting(Observer):
         self.records.append(record)
 
 
+def scripted_loop():
+    """The loop with whatever stands in for an iteration now."""
+    return replace(LOOP, iterate=loop.iterate)
+
+
 @pytest.fixture
 def scripted():
     model = nn.Linear(2, 3)
     data = hs.as_labelled((torch.randn(30, 2), torch.arange(30) % 3))
-    config = hs.SurgeryConfig.loop(iterations=4)
-    return Problem(hs.Classifier(model), hs.parameter_space(model), data, data, config, cross_entropy, Storage(8), BASE)
+    return Problem(hs.Classifier(model), hs.parameter_space(model), data, hs.LoopConfig(iterations=4), BASE)
 
 
 @pytest.mark.parametrize(("returned", "weight"), [("best", 2.0), ("last", 4.0)])
 def test_which_iterate_is_returned(scripted, monkeypatch, returned, weight):
     script = Script(monkeypatch, [[0.75, 0.8, 0.9], [0.8, 0.8, 0.85], [0.79, 0.8, 0.9], [0.7, 0.8, 0.9]])
     problem = replace(scripted, config=replace(scripted.config, returned=returned))
-    accuracy = run_loop(problem, Observer())
+    accuracy = run(scripted_loop(), problem, Observer()).accuracy
     assert problem.space.parameters[0][0, 0] == weight
     assert accuracy.tolist() == script.accuracies[int(weight) - 1].tolist()
 
@@ -131,7 +131,7 @@ def test_which_iterate_is_returned(scripted, monkeypatch, returned, weight):
 def test_the_start_is_returned_where_nothing_is_better(scripted, monkeypatch):
     Script(monkeypatch, [[0.6, 0.8, 0.9]] * 4)
     start = scripted.space.snapshot()
-    run_loop(scripted, Observer())
+    run(scripted_loop(), scripted, Observer())
     assert torch.equal(scripted.space.parameters[0], start[0])
 
 
@@ -139,21 +139,22 @@ def test_patience(scripted, monkeypatch):
     Script(monkeypatch, [[0.75, 0.8, 0.9]] * 4)
     problem = replace(scripted, config=replace(scripted.config, patience=2))
     observer = Counting()
-    run_loop(problem, observer)
+    run(scripted_loop(), problem, observer)
     assert len(observer.records) == 3
 
 
 def test_a_cap_a_redraw_and_the_box(trained, digits_parts, quick):
-    config = replace(quick, iterations=2, redraw_hessian=True, bound="box", control="gamma", calibration_cap=20)
+    search = replace(quick.search, redraw_hessian=True)
+    config = replace(quick, iterations=2, search=search, bound="box", control="gamma", calibration_cap=20)
     problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
     assert problem.calibration_data.counts.tolist() == [20] * 10
     observer = Counting()
-    run_loop(problem, observer)
+    run(LOOP, problem, observer)
     records = observer.records
     assert records[0].eigenvalues != records[1].eigenvalues
     first = records[0]
     limit = first.alpha_max * np.sqrt(min(first.eigenvalues) / np.array(first.eigenvalues))
-    assert (np.abs(first.alpha) <= limit * (1 + 1e-9)).all()
+    assert (np.abs(first.coefficients) <= limit * (1 + 1e-9)).all()
 
 
 def test_no_spike_is_named(digits_parts, quick):
@@ -165,6 +166,7 @@ def test_no_spike_is_named(digits_parts, quick):
         def forward(self, x):
             return torch.zeros(len(x), 10) + 0 * self.w
 
-    problem, _ = prepare(Flat(), digits_parts.training, digits_parts.calibration, replace(quick, spikes=2))
+    config = replace(quick, search=replace(quick.search, spikes=2))
+    problem, _ = prepare(Flat(), digits_parts.training, digits_parts.calibration, config)
     with pytest.raises(hs.InputError, match="no positive eigenvalue"):
-        run_loop(problem, Observer())
+        run(LOOP, problem, Observer())

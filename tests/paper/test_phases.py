@@ -6,27 +6,29 @@ import torch
 
 import hessian_surgery as hs
 from conftest import build, dense_hessian, operate
+from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
-from hessian_surgery.operation.resume import load_state, save_state
-from hessian_surgery.paper.loop import Observer, State, iterate
+from hessian_surgery.operation.state_file import load_state, save_state
+from hessian_surgery.paper.loop import LOOP, iterate, start
 from hessian_surgery.paper.phases import accumulate, keep, overlap, staleness
 
 
 @pytest.fixture
 def phased(quick):
-    return replace(quick, iterations=2, phases=3, spikes=4, amplitude=0.03)
+    return replace(quick, iterations=2, phases=3, search=replace(quick.search, spikes=4), amplitude=0.03)
 
 
 def test_each_phase_takes_the_next_spikes(trained, digits_parts, phased):
     """On weights that do not move, the phases give the spectrum in slices, and eq. 10 gives the amplitudes."""
-    config = replace(phased, iterations=1, rollback_sigma=0.0, rollback_drop=0.0, tolerance=1e-4)
+    search = replace(phased.search, tolerance=1e-4)
+    config = replace(phased, iterations=1, rollback_sigma=0.0, rollback_drop=0.0, search=search)
     problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
-    exact = hs.lanczos(hs.Hessian(trained, problem.training_data), 12, tolerance=1e-4).eigenvalues
-    start = problem.space.snapshot()
-    state = State(0, problem.base, None, problem.base, start)
+    exact = hs.lanczos(hs.Hessian(trained, problem.finder.data), 12, tolerance=1e-4).eigenvalues
+    before = problem.space.snapshot()
+    state = start(problem)
     for phase in range(3):
         state, record = iterate(problem, state, Observer())
-        problem.space.restore(start)
+        problem.space.restore(before)
         assert record.phase == phase + 1
         assert np.allclose(record.eigenvalues, exact[4 * phase : 4 * phase + 4], rtol=1e-3)
         assert record.alpha_max == pytest.approx(0.03 * np.sqrt(exact[0] / record.eigenvalues[0]), rel=1e-3)
@@ -48,25 +50,25 @@ def test_a_phased_operation_runs_whole(trained, digits_parts, phased):
 
 def test_a_phased_run_goes_on_where_it_was(trained, digits_parts, phased, tmp_path):
     problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, phased)
-    state = State(0, problem.base, None, problem.base, problem.space.snapshot())
+    state = start(problem)
     for _ in range(2):
         state, _ = iterate(problem, state, Observer())
     assert state.controller is None
-    save_state(tmp_path, problem, state, "identity")
+    save_state(tmp_path, problem, LOOP.pack(tmp_path, problem, state, "identity"), "identity")
     whole, expected = iterate(problem, state, Observer())
-    again = load_state(tmp_path, problem, "identity")
+    _, again = load_state(tmp_path, problem, "identity", LOOP.unpack)
     resumed, found = iterate(problem, again, Observer())
     assert replace(found, seconds={}) == replace(expected, seconds={})
     assert torch.equal(resumed.deflated, whole.deflated)
     with pytest.raises(hs.InputError, match="other options"):
-        load_state(tmp_path, problem, "another")
+        load_state(tmp_path, problem, "another", LOOP.unpack)
 
 
 def test_phases_beyond_the_curvature_end_the_run(digits_parts, quick):
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     for parameter in net.parameters():
         torch.nn.init.zeros_(parameter)
-    config = replace(quick, iterations=1, phases=3, spikes=9, parameters="*.bias")
+    config = replace(quick, iterations=1, phases=3, search=replace(quick.search, spikes=9), parameters="*.bias")
     said = []
     observer = Observer()
     observer.remark = said.append

@@ -8,7 +8,6 @@ from conftest import build, dense_hessian
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.studies import bulk_walk as study
 from hessian_surgery.studies.bulk_walk import bulk_walk, walk
-from hessian_surgery.studies.setting import Seeking
 
 KINDS = ("bulk", "spike", "random")
 
@@ -41,7 +40,7 @@ def tiny_walk(kind, batch, **options):
     """Three steps of a net whose Hessian can be written out."""
     given = {"steps": 3, "length": 0.05} | options
     net = build("conv").eval()
-    return net, walk(net, batch, batch, Seeking(spikes=2, tolerance=1e-9), kind=kind, **given)
+    return net, walk(net, batch, batch, hs.SpikeSearch(spikes=2, tolerance=1e-9), kind=kind, **given)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -72,7 +71,7 @@ def test_weights_come_back_and_the_start_is_the_model(kind, trained, digits_part
         trained,
         digits_parts.training,
         digits_parts.calibration,
-        Seeking(spikes=3, samples=32),
+        hs.SpikeSearch(spikes=3, hessian_samples=32),
         kind=kind,
         steps=2,
         progress=lambda done, total: seen.append((done, total)),
@@ -101,7 +100,7 @@ def test_weights_come_back_after_a_failure(trained, digits_parts, recorded):
             trained,
             digits_parts.training,
             digits_parts.calibration,
-            Seeking(spikes=2, samples=32),
+            hs.SpikeSearch(spikes=2, hessian_samples=32),
             steps=2,
             progress=stop,
         )
@@ -121,8 +120,8 @@ def test_a_wall_gives_up_the_direction_for_good(batch, recorded):
 
 
 def test_three_walks_from_one_vector(trained, digits_parts, recorded, tmp_path):
-    seeking = Seeking(spikes=9, samples=64, seed=1)
-    result = bulk_walk(trained, digits_parts.training, digits_parts.calibration, seeking, steps=3)
+    search = hs.SpikeSearch(spikes=9, hessian_samples=64)
+    result = bulk_walk(trained, digits_parts.training, digits_parts.calibration, search, seed=1, steps=3)
     bulk, spike, random = (getattr(result, kind).points for kind in KINDS)
     assert [getattr(result, kind).kind for kind in KINDS] == list(KINDS)
     assert bulk[0] == spike[0] == random[0]

@@ -16,7 +16,6 @@ from hessian_surgery.studies.effective_rank import (
     resample,
     resampled,
 )
-from hessian_surgery.studies.setting import Seeking
 
 
 def test_digits(trained, digits_parts, tmp_path):
@@ -26,7 +25,7 @@ def test_digits(trained, digits_parts, tmp_path):
         trained,
         digits_parts.training,
         digits_parts.calibration,
-        Seeking(samples=64),
+        hs.SpikeSearch(hessian_samples=64),
         epsilon=0.05,
         progress=lambda done, total: seen.append((done, total)),
     )
@@ -54,7 +53,7 @@ def test_one_spike_has_rank_one_and_no_second_value(trained, digits_parts, tmp_p
         trained,
         digits_parts.training,
         digits_parts.calibration,
-        Seeking(spikes=1, samples=32),
+        hs.SpikeSearch(spikes=1, hessian_samples=32),
         epsilon=0.1,
         bootstrap=20,
     )
@@ -69,7 +68,7 @@ def test_a_probe_too_small_to_flip_an_image(trained, digits_parts, tmp_path):
         trained,
         digits_parts.training,
         digits_parts.calibration,
-        Seeking(spikes=2, samples=32),
+        hs.SpikeSearch(spikes=2, hessian_samples=32),
         epsilon=1e-9,
         bootstrap=20,
     )

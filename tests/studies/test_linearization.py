@@ -8,12 +8,13 @@ from hessian_surgery.paper.plan import strong_floor
 from hessian_surgery.paper.sensitivity import accuracies
 from hessian_surgery.studies import linearization as study
 from hessian_surgery.studies.linearization import AMPLITUDES, Step, fit_norms, linearization
-from hessian_surgery.studies.setting import Seeking
 
 
 def sweep(model, parts, **options):
     given = {"amplitudes": (0.02, 0.05, 0.1, 0.2, 0.4), "epsilon": 0.05} | options
-    return linearization(model, parts.training, parts.calibration, Seeking(spikes=4, samples=64), **given)
+    return linearization(
+        model, parts.training, parts.calibration, hs.SpikeSearch(spikes=4, hessian_samples=64), **given
+    )
 
 
 def test_each_step_done_by_hand(trained, digits_parts, tmp_path):

@@ -7,39 +7,40 @@ from torch import nn
 import hessian_surgery as hs
 from conftest import build
 from hessian_surgery.curvature.memory import few_rows
-from hessian_surgery.studies.setting import Seeking, keeping_weights, open_measured, open_setting, part_of
+from hessian_surgery.studies.setting import keeping_weights, open_finder, open_measured, part_of
 
 
-def setting(model, data, **options):
-    return open_setting(model, data, Seeking(**{"samples": 32, "spikes": 3} | options))
+def finder(model, data, parameters="*", **options):
+    search = hs.SpikeSearch(**{"hessian_samples": 32, "spikes": 3} | options)
+    return open_finder(model, data, search, parameters, seed=0)
 
 
 def test_spikes_are_those_of_the_present_weights(trained, digits_parts):
-    found = setting(trained, digits_parts.training, parameters="fc.*")
-    expected = hs.lanczos(hs.Hessian(trained, found.batch, found.space), 3)
-    assert len(found.batch) == 32
+    found = finder(trained, digits_parts.training, parameters="fc.*")
+    expected = hs.lanczos(hs.Hessian(trained, found.data, found.space), 3)
+    assert len(found.data) == 32
     assert found.space.names == ("fc.weight", "fc.bias")
-    assert found.find_spikes().eigenvalues == pytest.approx(expected.eigenvalues)
+    assert found.find().eigenvalues == pytest.approx(expected.eigenvalues)
 
 
 def test_by_default_one_spike_fewer_than_the_classes(trained, digits_parts, batch):
-    assert setting(trained, digits_parts.training, spikes=None).spikes == 9
-    assert setting(build("conv"), batch, spikes=None).spikes == 2
+    assert finder(trained, digits_parts.training, spikes=None).count == 9
+    assert finder(build("conv"), batch, spikes=None).count == 2
 
 
 def test_the_basis_is_kept_as_asked_for(trained, digits_parts):
     options = {"basis": "disk", "precision": "bfloat16", "basis_memory": 0.3e-3}
-    found = setting(trained, digits_parts.training, **options)
+    found = finder(trained, digits_parts.training, **options)
     assert (found.storage.place, found.storage.precision) == ("disk", "bfloat16")
     assert found.storage.rows == few_rows(3)
-    longer = found.with_steps(24).find_spikes()
+    longer = found.with_steps(24).find()
     assert (longer.steps, longer.storage) == (24, replace(found.storage, rows=24))
     with pytest.raises(hs.InputError, match=r"basis_memory: got 0.3 MB, and 3 spikes need 0.5 MB"):
         found.with_steps(40)
 
 
 def test_more_steps_than_weights_are_as_many_as_the_weights(batch):
-    found = setting(build("conv"), batch, steps=500).find_spikes()
+    found = finder(build("conv"), batch, lanczos_steps=500).find()
     assert found.steps <= found.space.dimension
     assert found.converged.all()
 
@@ -48,14 +49,14 @@ def test_more_steps_than_weights_are_as_many_as_the_weights(batch):
     ("option", "message"),
     [
         ({"spikes": 0}, "spikes: got 0; it must be at least 1"),
-        ({"steps": 0}, "lanczos_steps: got 0"),
+        ({"lanczos_steps": 0}, "lanczos_steps: got 0"),
         ({"micro_batch": -4}, "micro_batch: got -4"),
-        ({"basis_memory": -1.0}, "basis_memory: got -1; it must be positive"),
+        ({"basis_memory": -1.0}, "basis_memory: got -1.0; it must be positive"),
     ],
 )
 def test_what_cannot_be_sought_is_named(option, message):
     with pytest.raises(hs.InputError, match=message):
-        Seeking(**option)
+        hs.SpikeSearch(**option)
 
 
 def test_weights_come_back_bit_for_bit_after_a_failure(trained):
@@ -82,7 +83,7 @@ def test_parts_of_parts_make_one_whole():
 
 def test_what_cannot_be_studied_is_refused(trained, digits_parts):
     with pytest.raises(hs.InputError, match=r"model: 'features.0.weight' is held in half precision"):
-        setting(trained.half(), digits_parts.training)
+        finder(trained.half(), digits_parts.training)
     few = hs.as_labelled((torch.zeros(3, 1, 8, 8), torch.arange(3)), classes=[str(i) for i in range(10)])
     with pytest.raises(hs.InputError, match="measure_data: no image of class '3'"):
         open_measured(trained, few, "measure_data")
@@ -90,6 +91,6 @@ def test_what_cannot_be_studied_is_refused(trained, digits_parts):
 
 def test_a_loss_without_curvature_has_no_spike():
     inputs, labels = torch.zeros(4, 3), torch.arange(4) % 2
-    flat = setting(nn.Linear(3, 2, bias=False), (inputs, labels), spikes=1)
+    flat = finder(nn.Linear(3, 2, bias=False), (inputs, labels), spikes=1)
     with pytest.raises(hs.InputError, match="training_data: the Hessian has no positive eigenvalue"):
-        flat.find_spikes()
+        flat.find()

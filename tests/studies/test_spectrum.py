@@ -10,14 +10,13 @@ import hessian_surgery as hs
 from conftest import build, dense_hessian
 from hessian_surgery.curvature.density import Density
 from hessian_surgery.report.figures import save_figure
-from hessian_surgery.studies.setting import Seeking
 from hessian_surgery.studies.spectrum import describe, draw, measure_bulk, spectrum_study
 
 
 def test_spikes_and_trace_are_the_dense_ones(batch):
     net = build("conv")
     exact = torch.linalg.eigvalsh(dense_hessian(net, *batch)).flip(0).numpy()
-    found = spectrum_study(net, batch, Seeking(spikes=3, tolerance=1e-8), density_steps=40, probes=40)
+    found = spectrum_study(net, batch, hs.SpikeSearch(spikes=3, tolerance=1e-8), density_steps=40, probes=40)
     assert np.allclose(found.spectrum.eigenvalues, exact[:3], rtol=1e-6)
     assert abs(found.bulk.trace - exact.sum()) < 4 * found.bulk.trace_se
     assert found.bulk.spike_share == pytest.approx(exact[:3].sum() / found.bulk.trace)
@@ -30,8 +29,8 @@ def test_gauss_newton_of_some_layers(batch):
     operator = hs.GaussNewton(net, batch, space)
     rows = torch.stack([operator(row) for row in torch.eye(space.dimension, dtype=torch.float64)])
     exact = torch.linalg.eigvalsh(rows).flip(0).numpy()
-    seeking = Seeking(spikes=2, parameters="4.*", micro_batch=4, tolerance=1e-8)
-    found = spectrum_study(net, batch, seeking, operator="gauss-newton", density=False)
+    search = hs.SpikeSearch(spikes=2, micro_batch=4, tolerance=1e-8)
+    found = spectrum_study(net, batch, search, parameters="4.*", operator="gauss-newton", density=False)
     assert np.allclose(found.spectrum.eigenvalues, exact[:2], rtol=1e-6)
     assert found.density is None
     assert found.bulk is None
@@ -50,7 +49,7 @@ def test_the_bulk_by_hand():
 
 
 def test_the_report_in_words_figures_and_files(trained, digits_parts, tmp_path):
-    found = spectrum_study(trained, digits_parts.training, Seeking(basis="disk"), density_steps=20, probes=3)
+    found = spectrum_study(trained, digits_parts.training, hs.SpikeSearch(basis="disk"), density_steps=20, probes=3)
     text = describe(found)
     assert "9 of 9 have converged to 0.01" in text
     assert "on disk in" in text

@@ -7,7 +7,6 @@ from drawings import check_report
 import hessian_surgery as hs
 from conftest import build, dense_hessian
 from hessian_surgery.studies import stability as study
-from hessian_surgery.studies.setting import Seeking
 from hessian_surgery.studies.stability import agreement, nested_batches, stability
 
 
@@ -54,7 +53,7 @@ def test_digits(trained, digits_parts, tmp_path):
 
 def test_against_the_dense_hessian(batch):
     net = build("conv")
-    result = stability(net, batch, Seeking(spikes=3, tolerance=1e-9), sizes=(10,), subspaces=(3,), steps=6)
+    result = stability(net, batch, hs.SpikeSearch(spikes=3, tolerance=1e-9), sizes=(10,), subspaces=(3,), steps=6)
     values, vectors = torch.linalg.eigh(dense_hessian(net, *batch))
     exact, top = values.flip(0)[:3].tolist(), vectors.flip(1)[:, :3]
     size = result.sizes[0]
@@ -69,8 +68,8 @@ def test_against_the_dense_hessian(batch):
 
 
 def test_enough_steps_cost_nothing(batch):
-    seeking = Seeking(spikes=2, tolerance=1e-10)
-    result = stability(build("conv"), batch, seeking, sizes=(10,), subspaces=(2,), steps=30)
+    search = hs.SpikeSearch(spikes=2, tolerance=1e-10)
+    result = stability(build("conv"), batch, search, sizes=(10,), subspaces=(2,), steps=30)
     assert result.sizes[0].fixed_against_converged.at(2).largest < 1e-5
 
 
@@ -83,7 +82,7 @@ def test_runs_with_fewer_spikes_are_compared_in_what_they_share(batch):
 
 
 def test_one_size_and_no_subspace_can_be_told_and_drawn(batch, tmp_path):
-    check_report(study, stability(build("conv"), batch, Seeking(spikes=2), sizes=(10,), steps=3), tmp_path)
+    check_report(study, stability(build("conv"), batch, hs.SpikeSearch(spikes=2), sizes=(10,), steps=3), tmp_path)
 
 
 def test_bad_sizes_are_named(trained, digits_parts):

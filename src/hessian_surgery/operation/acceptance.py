@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hessian_surgery.data.class_names import class_number
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.before_after import BeforeAfter
-from hessian_surgery.operation.goal import SLACK, class_number
+from hessian_surgery.operation.goal import SLACK
 
 MINIMUM, DROP = "minimum_accuracy", "maximum_drop"
 

@@ -135,7 +135,7 @@ def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:
     from what it seems.
     """
     size = len(surrogate.changes)
-    folds = stratified_folds(surrogate.labels, FOLDS, generator(seed, "folds"))
+    folds = make_folds(surrogate.labels, seed)
     others = [surrogate.subset((folds != i).nonzero().squeeze(1)) for i in range(FOLDS)]
     paths = np.array([fit_path(part.at, size, part.labels, part.classes, goal) for part in others])
     rays = []
@@ -146,6 +146,11 @@ def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:
             slope[folds == i] = torch.einsum("k,knc->nc", coefficients, surrogate.changes[:, folds == i])
         rays.append(Ray(surrogate, price, paths[:, number], folds, slope))
     return rays
+
+
+def make_folds(labels: Tensor, seed: int) -> Tensor:
+    """The fold of each image (n,), stratified by class."""
+    return stratified_folds(labels, FOLDS, generator(seed, "folds"))
 
 
 class CandidateSteps:

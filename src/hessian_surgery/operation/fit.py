@@ -1,4 +1,4 @@
-"""Fitting coefficients to a soft goal at several prices of accuracy: the path that a choice is made from."""
+"""Fitting coefficients to a soft goal, at several prices of accuracy."""
 
 from collections.abc import Callable
 
@@ -15,10 +15,10 @@ from hessian_surgery.types import Array
 
 # What a unit of accuracy is worth in units of σ, from the most cautious fit to the boldest.
 PRICES = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0)
-# Parts of the way from nothing to a fit that are candidates too: a shorter step generalises better.
+# How much of a fit a candidate takes: a shorter step generalises better.
 SHARES = tuple(np.arange(1, 21) / 20)
-# On the mean square of the coefficients, which are in units of `logit_unit`: a trust region in the space of logits.
-# Chosen, with the objective's temperature, inside the development halves of three data sets (docs/architecture.md).
+# The penalty on the mean square of the coefficients, in units of `logit_unit`: a trust region in the
+# space of logits. Chosen, with the temperature, inside the development halves of three data sets.
 RIDGE = 0.16
 
 Logits = Callable[[Tensor], Tensor]
@@ -31,17 +31,17 @@ def fit_path(
     classes: int,
     goal: Goal | None = None,
 ) -> list[Array]:
-    """Coefficients (size,) that make goal − price · accuracy + ridge · mean(c²) least, soft, for each price in turn.
+    """Coefficients (size,) that minimise goal − price · accuracy + ridge · mean(c²), for each price.
 
     Args:
-        logits_at: coefficients → logits (n, C), differentiable; 0 gives the logits as they are, and a coefficient of 1
-            moves them by about `logit_unit`.
-        size: how many coefficients.
+        logits_at: coefficients → logits (n, C), differentiable. 0 gives the logits as they are; a
+            coefficient of 1 moves them by about `logit_unit`.
+        size: how many coefficients there are.
         labels: (n,).
         classes: C.
-        goal: σ, with no class protected, by default.
+        goal: by default σ, with no class protected.
     """
-    # More threads for so few numbers would only wait for each other.
+    # With so few numbers, more threads would only wait for each other.
     with threadpool_limits(1, user_api="blas"):
         return _fit_path(logits_at, size, labels, classes, goal or Goal("sigma", 0.0, np.full(classes, -np.inf)))
 
@@ -49,7 +49,8 @@ def fit_path(
 def _fit_path(logits_at: Logits, size: int, labels: Tensor, classes: int, goal: Goal) -> list[Array]:
     start = logits_at(torch.zeros(size, device=labels.device))
     temperature = TEMPERATURE * logit_unit(start)
-    present, (_, soft_present) = rates(start, labels, classes), soft_rates(start, labels, classes, temperature)
+    present = rates(start, labels, classes)
+    _, soft_present = soft_rates(start, labels, classes, temperature)
     soft_goal = goal.soft(present, soft_present)
 
     def value_and_slope(coefficients: Tensor, price: Tensor) -> Tensor:
@@ -59,7 +60,8 @@ def _fit_path(logits_at: Logits, size: int, labels: Tensor, classes: int, goal: 
         return torch.cat([value.detach()[None], *torch.autograd.grad(value, free)])
 
     evaluate = recorded(value_and_slope, torch.zeros(size, device=labels.device), torch.ones((), device=labels.device))
-    found, values = [], np.zeros(size)
+    found = []
+    values = np.zeros(size)
     for price in PRICES:
         worth = torch.tensor(price, device=labels.device)
 
@@ -73,5 +75,5 @@ def _fit_path(logits_at: Logits, size: int, labels: Tensor, classes: int, goal: 
 
 
 def candidates(path: list[Array]) -> list[Array]:
-    """Nothing, and each fit of a path taken part of the way."""
+    """Doing nothing, and each share of each fit of a path."""
     return [np.zeros_like(path[0])] + [share * fit for fit in path for share in SHARES]

@@ -1,6 +1,7 @@
 """Diagnosis before an operation: is there anything to gain? One Lanczos run and one S (section 10)."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np

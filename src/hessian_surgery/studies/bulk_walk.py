@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from torch import nn
 
 from hessian_surgery.curvature.lanczos import Spectrum
+from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import class_accuracy
@@ -16,7 +17,7 @@ from hessian_surgery.model.evaluation import answer
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.heading import Kind, bulk_alignment, norm, turn
-from hessian_surgery.studies.setting import Seeking, Setting, keeping_weights, open_measured, open_setting, part_of
+from hessian_surgery.studies.setting import SEARCH, keeping_weights, open_finder, open_measured, part_of
 from hessian_surgery.types import Progress
 
 if TYPE_CHECKING:
@@ -131,8 +132,10 @@ def bulk_walk(
     model: nn.Module | Classifier,
     training_data: Data,
     measure_data: Data,
-    seeking: Seeking = Seeking(),
+    search: SpikeSearch = SEARCH,
     *,
+    parameters: str = "*",
+    seed: int = 0,
     steps: int = 20,
     length: float = 0.1,
     wall: float = 0.5,
@@ -144,8 +147,9 @@ def bulk_walk(
     vector shows whether the projection matters: at p ≫ K a random direction has √(1 − K/p) ≈ 1 of itself in the bulk.
     """
     routes = [_Route(kind, steps, length, wall) for kind in COLOURS]
-    setting, data = open_setting(model, training_data, seeking), open_measured(model, measure_data, "measure_data")
-    walks = {route.kind: _go(setting, data, route, part_of(progress, i, len(routes))) for i, route in enumerate(routes)}
+    finder = open_finder(model, training_data, search, parameters, seed)
+    data = open_measured(model, measure_data, "measure_data")
+    walks = {route.kind: _go(finder, data, route, part_of(progress, i, len(routes))) for i, route in enumerate(routes)}
     return BulkWalk(**walks)
 
 
@@ -153,8 +157,10 @@ def walk(
     model: nn.Module | Classifier,
     training_data: Data,
     measure_data: Data,
-    seeking: Seeking = Seeking(),
+    search: SpikeSearch = SEARCH,
     *,
+    parameters: str = "*",
+    seed: int = 0,
     kind: Kind = "bulk",
     steps: int = 20,
     length: float = 0.1,
@@ -167,7 +173,9 @@ def walk(
         model: the trained classifier, θ_0.
         training_data: what the Hessian batch is drawn from, once.
         measure_data: images that loss and accuracies are measured on.
-        seeking: how spikes are sought, at each step.
+        search: how spikes are sought, at each step.
+        parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
+        seed: fixes the batch, the start vector and whatever else is drawn.
         kind: see `Walk`.
         steps: how many.
         length: ε.
@@ -175,47 +183,48 @@ def walk(
         progress: called with (done, total) as Lanczos steps are taken.
     """
     route = _Route(kind, steps, length, wall)
-    setting, data = open_setting(model, training_data, seeking), open_measured(model, measure_data, "measure_data")
-    return _go(setting, data, route, progress)
+    finder = open_finder(model, training_data, search, parameters, seed)
+    data = open_measured(model, measure_data, "measure_data")
+    return _go(finder, data, route, progress)
 
 
-def _go(setting: Setting, data: LabelledSet, route: _Route, progress: Progress | None) -> Walk:
-    with keeping_weights(setting.space) as start:
-        points = tuple(_take_steps(setting, data, route, start, progress))
+def _go(finder: SpikeFinder, data: LabelledSet, route: _Route, progress: Progress | None) -> Walk:
+    with keeping_weights(finder.space) as start:
+        points = tuple(_take_steps(finder, data, route, start, progress))
     return Walk(
         kind=route.kind,
         length=route.length,
         wall=route.wall,
-        spikes=setting.spikes,
-        parameters=setting.space.dimension,
+        spikes=finder.count,
+        parameters=finder.space.dimension,
         start_norm=norm(start),
         points=points,
     )
 
 
 def _take_steps(
-    setting: Setting, data: LabelledSet, route: _Route, start: Snapshot, progress: Progress | None
+    finder: SpikeFinder, data: LabelledSet, route: _Route, start: Snapshot, progress: Progress | None
 ) -> Iterator[Point]:
     """The start and each point after it; moves the weights."""
     parts = route.steps + 1
-    spectrum = setting.find_spikes(progress=part_of(progress, 0, parts))
-    yield _look(setting, data, start, spectrum)
+    spectrum = finder.find(progress=part_of(progress, 0, parts))
+    yield _look(finder, data, start, spectrum)
     heading = None
     for step in range(1, parts):
-        heading = turn(route.kind, heading, spectrum, route.wall, setting.seeking.seed)
-        setting.space.perturb(heading.direction, route.length)
-        arrived = setting.find_spikes(progress=part_of(progress, step, parts))
+        heading = turn(route.kind, heading, spectrum, route.wall, finder.seed)
+        finder.space.perturb(heading.direction, route.length)
+        arrived = finder.find(progress=part_of(progress, step, parts))
         before, after = (bulk_alignment(heading.direction, spikes) for spikes in (spectrum, arrived))
-        point = _look(setting, data, start, arrived)
+        point = _look(finder, data, start, arrived)
         yield replace(point, step=step, bulk_alignment=before, bulk_alignment_after=after, wall=heading.wall)
         spectrum = arrived
     part_of(progress, route.steps, parts)(1, 1)
 
 
-def _look(setting: Setting, data: LabelledSet, start: Snapshot, spectrum: Spectrum) -> Point:
+def _look(finder: SpikeFinder, data: LabelledSet, start: Snapshot, spectrum: Spectrum) -> Point:
     """What is measured at the present weights."""
-    answers = answer(setting.classifier, data)
-    parameters = zip(setting.space.parameters, start, strict=True)
+    answers = answer(finder.classifier, data)
+    parameters = zip(finder.space.parameters, start, strict=True)
     displacement = norm([now.detach() - before for now, before in parameters])
     return Point(
         step=0,

@@ -9,6 +9,7 @@ from scipy.special import xlogy
 from torch import nn
 
 from hessian_surgery.curvature.lanczos import Spectrum
+from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
@@ -16,7 +17,7 @@ from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.report.figures import BLUE, SKY, VERMILION, new_figure
 from hessian_surgery.seeding import numpy_generator
-from hessian_surgery.studies.setting import Seeking, keeping_weights, open_measured, open_setting, part_of, spike_rows
+from hessian_surgery.studies.setting import SEARCH, keeping_weights, open_finder, open_measured, part_of, spike_rows
 from hessian_surgery.types import Array, Progress
 
 if TYPE_CHECKING:
@@ -93,8 +94,10 @@ def effective_rank_study(
     model: nn.Module | Classifier,
     training_data: Data,
     calibration_data: Data,
-    seeking: Seeking = Seeking(),
+    search: SpikeSearch = SEARCH,
     *,
+    parameters: str = "*",
+    seed: int = 0,
     epsilon: float = 0.01,
     bootstrap: int = 1000,
     progress: Progress | None = None,
@@ -105,7 +108,9 @@ def effective_rank_study(
         model: the trained classifier; its weights come back bit for bit.
         training_data: what the Hessian batch is drawn from.
         calibration_data: images that S is measured on, in 2K passes.
-        seeking: how spikes are sought; its seed fixes the resamples too.
+        search: how spikes are sought.
+        parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
+        seed: fixes the batch, the start vector and whatever else is drawn.
         epsilon: ε of S.
         bootstrap: resamples.
         progress: called with (done, total).
@@ -114,11 +119,11 @@ def effective_rank_study(
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
     if bootstrap < 1:
         raise InputError(f"bootstrap: got {bootstrap}; at least one resample is needed")
-    setting = open_setting(model, training_data, seeking)
+    finder = open_finder(model, training_data, search, parameters, seed)
     data = open_measured(model, calibration_data, "calibration_data")
-    spectrum = setting.find_spikes(progress=part_of(progress, 0, 2))
-    correct = probe(setting.classifier, spectrum, data, epsilon, part_of(progress, 1, 2))
-    return analyse_probe(correct, data, spectrum, epsilon, bootstrap, seeking.seed)
+    spectrum = finder.find(progress=part_of(progress, 0, 2))
+    correct = probe(finder.classifier, spectrum, data, epsilon, part_of(progress, 1, 2))
+    return analyse_probe(correct, data, spectrum, epsilon, bootstrap, seed)
 
 
 def probe(

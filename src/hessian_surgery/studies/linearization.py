@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
+from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
@@ -14,7 +15,7 @@ from hessian_surgery.paper.plan import Plan, plan, strong_floor
 from hessian_surgery.paper.sensitivity import accuracies, sensitivity
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.curves import Fit, fit_line, fit_offset_power, fit_power_law
-from hessian_surgery.studies.setting import Seeking, Setting, keeping_weights, open_measured, open_setting, part_of
+from hessian_surgery.studies.setting import SEARCH, keeping_weights, open_finder, open_measured, part_of
 from hessian_surgery.types import Array, Progress
 
 if TYPE_CHECKING:
@@ -101,8 +102,10 @@ def linearization(
     model: nn.Module | Classifier,
     training_data: Data,
     calibration_data: Data,
-    seeking: Seeking = Seeking(),
+    search: SpikeSearch = SEARCH,
     *,
+    parameters: str = "*",
+    seed: int = 0,
     amplitudes: Sequence[float] = AMPLITUDES,
     epsilon: float = 0.01,
     exponent: float = 2.0,
@@ -115,7 +118,9 @@ def linearization(
         model: the trained classifier; its weights come back bit for bit.
         training_data: what the Hessian batch is drawn from.
         calibration_data: images that S and the changes are measured on.
-        seeking: how spikes are sought.
+        search: how spikes are sought.
+        parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
+        seed: fixes the batch, the start vector and whatever else is drawn.
         amplitudes: α_max of each step.
         epsilon: ε of S.
         exponent: p of the class-error weights.
@@ -124,13 +129,13 @@ def linearization(
     """
     if not amplitudes:
         raise InputError("amplitudes: got none; give at least one α_max")
-    setting = open_setting(model, training_data, seeking)
+    finder = open_finder(model, training_data, search, parameters, seed)
     data = open_measured(model, calibration_data, "calibration_data")
-    return _sweep(setting, data, amplitudes, epsilon, exponent, strong_above, progress)
+    return _sweep(finder, data, amplitudes, epsilon, exponent, strong_above, progress)
 
 
 def _sweep(
-    setting: Setting,
+    finder: SpikeFinder,
     data: LabelledSet,
     amplitudes: Sequence[float],
     epsilon: float,
@@ -138,8 +143,8 @@ def _sweep(
     strong_above: float | None,
     progress: Progress | None,
 ) -> Linearization:
-    classifier, space = setting.classifier, setting.space
-    spectrum = setting.find_spikes(progress=part_of(progress, 0, 3))
+    classifier, space = finder.classifier, finder.space
+    spectrum = finder.find(progress=part_of(progress, 0, 3))
     matrix = sensitivity(classifier, spectrum, data, epsilon, progress=part_of(progress, 1, 3))
     start = accuracies(classifier, data)
     floor = strong_floor(start, threshold=strong_above)

@@ -14,11 +14,12 @@ from hessian_surgery.curvature.density import Density, spectral_density
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.memory import basis_bytes, describe_storage
 from hessian_surgery.curvature.operators import GaussNewton, Hessian
+from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch, plan_basis
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
-from hessian_surgery.studies.setting import LOG, Seeking, Setting, open_setting, part_of, plan_basis
+from hessian_surgery.studies.setting import LOG, SEARCH, open_finder, part_of
 from hessian_surgery.types import Array, Progress
 from hessian_surgery.weights.tensorfile import save_tensors
 
@@ -113,8 +114,10 @@ class SpectrumReport:
 def spectrum_study(
     model: nn.Module | Classifier,
     training_data: Data,
-    seeking: Seeking = Seeking(),
+    search: SpikeSearch = SEARCH,
     *,
+    parameters: str = "*",
+    seed: int = 0,
     operator: OperatorName = "hessian",
     density: bool = True,
     density_steps: int = 90,
@@ -126,8 +129,9 @@ def spectrum_study(
     Args:
         model: the trained classifier.
         training_data: what the batch is drawn from.
-        seeking: how spikes are sought, and where the density's vectors are kept too; its `parameters` may be one
-            layer's.
+        search: how spikes are sought, and where the density's vectors are kept.
+        parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
+        seed: fixes the batch, the start vector and whatever else is drawn.
         operator: "hessian" or "gauss-newton".
         density: whether to estimate the density of all eigenvalues too.
         density_steps: m of the density.
@@ -136,17 +140,22 @@ def spectrum_study(
     """
     if operator not in get_args(OperatorName):
         raise InputError(f"operator: got {operator!r}; give {' or '.join(get_args(OperatorName))}")
-    setting = open_setting(model, training_data, seeking)
-    room = _density_storage(setting, density_steps) if density else None
-    return _measure(setting, operator, room, probes, progress)
+    finder = open_finder(model, training_data, search, parameters, seed)
+    room = _density_storage(finder, density_steps) if density else None
+    return _measure(finder, parameters, operator, room, probes, progress)
 
 
 def _measure(
-    setting: Setting, operator: OperatorName, density_room: Storage | None, probes: int, progress: Progress | None
+    finder: SpikeFinder,
+    parameters: str,
+    operator: OperatorName,
+    density_room: Storage | None,
+    probes: int,
+    progress: Progress | None,
 ) -> SpectrumReport:
     parts, started = (1 if density_room is None else 2), time.perf_counter()
-    product = setting.operator(OPERATORS[operator])
-    spectrum = setting.find_spikes(product, progress=part_of(progress, 0, parts))
+    product = finder.operator(OPERATORS[operator])
+    spectrum = finder.find(product, progress=part_of(progress, 0, parts))
     seconds = {"spikes": time.perf_counter() - started}
     density = None
     if density_room is not None:
@@ -155,15 +164,15 @@ def _measure(
             steps=density_room.rows,
             probes=probes,
             storage=density_room,
-            seed=setting.seeking.seed,
+            seed=finder.seed,
             progress=part_of(progress, 1, parts),
         )
         seconds["density"] = time.perf_counter() - started - seconds["spikes"]
     return SpectrumReport(
         operator=operator,
-        parameters=setting.seeking.parameters,
-        weights=setting.space.dimension,
-        samples=len(setting.batch),
+        parameters=parameters,
+        weights=finder.space.dimension,
+        samples=len(finder.data),
         spectrum=spectrum,
         density=density,
         bulk=measure_bulk(density, spectrum.eigenvalues) if density else None,
@@ -171,14 +180,14 @@ def _measure(
     )
 
 
-def _density_storage(setting: Setting, steps: int) -> Storage:
+def _density_storage(finder: SpikeFinder, steps: int) -> Storage:
     """Room for the density's vectors, beside the spikes', found before either is begun."""
     if steps < 1:
         raise InputError(f"density_steps: got {steps}; it must be at least 1")
-    space = setting.space
-    taken = basis_bytes(setting.storage, space) if setting.storage.place == "device" else 0
-    seeking = replace(setting.seeking, steps=min(steps, space.dimension))
-    storage = plan_basis(setting.classifier, space, setting.batch, seeking, spikes=0, taken=taken)
+    space = finder.space
+    taken = basis_bytes(finder.storage, space) if finder.storage.place == "device" else 0
+    search = replace(finder.search, lanczos_steps=min(steps, space.dimension))
+    storage = plan_basis(finder.classifier, space, finder.data, search, 0, taken=taken)
     LOG.info(f"density: {describe_storage(storage, space)}")
     return storage
 

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from hessian_surgery.curvature.lanczos import Spectrum
+from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figures import BLUE, GREEN, VERMILION, new_figure
 from hessian_surgery.seeding import generator
-from hessian_surgery.studies.setting import Seeking, Setting, open_setting, part_of, spike_rows
+from hessian_surgery.studies.setting import SEARCH, open_finder, part_of, spike_rows
 from hessian_surgery.studies.subspaces import common_coordinates, diagonal_cosines, matched_cosines, principal_angles
 from hessian_surgery.types import Progress
 
@@ -67,7 +68,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Run:
+class LanczosRun:
     """One Lanczos run.
 
     Attributes:
@@ -101,8 +102,8 @@ class BatchSize:
 
     samples: int
     product_seconds: float
-    fixed: Run
-    converged: Run
+    fixed: LanczosRun
+    converged: LanczosRun
     fixed_against_converged: Agreement
 
 
@@ -142,8 +143,10 @@ class _Pair:
 def stability(
     model: nn.Module | Classifier,
     data: Data,
-    seeking: Seeking = Seeking(),
+    search: SpikeSearch = SEARCH,
     *,
+    parameters: str = "*",
+    seed: int = 0,
     sizes: Sequence[int] | None = None,
     subspaces: Sequence[int] = (3, 6, 9),
     steps: int = 10,
@@ -154,7 +157,9 @@ def stability(
     Args:
         model: the trained classifier; it stays as it is.
         data: the pool, usually training images.
-        seeking: how spikes are sought; not its `samples` and `steps`, which this study varies.
+        search: how spikes are sought. This study sets `hessian_samples` and `lanczos_steps` itself.
+        parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
+        seed: fixes the batch, the start vector and whatever else is drawn.
         sizes: batch sizes n; the largest is the reference. By default the paper's, as far as there are images.
         subspaces: for which k the span of the k leading spikes is compared; those above K are left out.
         steps: m of the fixed runs, the paper's 10.
@@ -168,20 +173,21 @@ def stability(
         raise InputError(f"sizes: got {max(sizes)}, but data has only {len(data)} images; ask for no more")
     if steps < 1:
         raise InputError(f"steps: got {steps}; a Lanczos run takes at least one")
-    converging = open_setting(model, data, replace(seeking, samples=max(sizes), steps=None))
+    varied = replace(search, hessian_samples=max(sizes), lanczos_steps=None)
+    converging = open_finder(model, data, varied, parameters, seed)
     fixed = converging.with_steps(steps)
-    spikes = converging.spikes
+    spikes = converging.count
     compared = tuple(k for k in subspaces if k <= spikes)
     found: list[BatchSize] = []
     reference: _Pair | None = None
     # From the largest down, so that no more than two batches' vectors are held at a time.
-    for i, batch in enumerate(nested_batches(converging.batch, sorted(sizes, reverse=True), seeking.seed)):
-        settings = (replace(fixed, batch=batch), replace(converging, batch=batch))
-        at_size, pair = _study_batch(*settings, reference, compared, part_of(progress, i, len(sizes)))
+    for i, batch in enumerate(nested_batches(converging.data, sorted(sizes, reverse=True), seed)):
+        finders = (replace(fixed, data=batch), replace(converging, data=batch))
+        at_size, pair = _study_batch(*finders, reference, compared, part_of(progress, i, len(sizes)))
         found.append(at_size)
         reference = reference or pair
     dimension = converging.space.dimension
-    return Stability(spikes, steps, seeking.tolerance, dimension, compared, tuple(reversed(found)))
+    return Stability(spikes, steps, search.tolerance, dimension, compared, tuple(reversed(found)))
 
 
 def nested_batches(pool: LabelledSet, sizes: Sequence[int], seed: int) -> list[LabelledSet]:
@@ -204,17 +210,17 @@ def agreement(one: Spectrum, other: Spectrum, subspaces: Sequence[int]) -> Agree
 
 
 def _study_batch(
-    limited: Setting, unlimited: Setting, reference: _Pair | None, subspaces: Sequence[int], progress: Progress
+    limited: SpikeFinder, unlimited: SpikeFinder, reference: _Pair | None, subspaces: Sequence[int], progress: Progress
 ) -> tuple[BatchSize, _Pair]:
-    operator = unlimited.hessian()
-    fixed, fixed_seconds = _timed(lambda: limited.find_spikes(operator, part_of(progress, 0, 2)))
-    converged, converged_seconds = _timed(lambda: unlimited.find_spikes(operator, part_of(progress, 1, 2)))
+    operator = unlimited.operator()
+    fixed, fixed_seconds = _timed(lambda: limited.find(operator, progress=part_of(progress, 0, 2)))
+    converged, converged_seconds = _timed(lambda: unlimited.find(operator, progress=part_of(progress, 1, 2)))
     # After the runs, so that whatever a first product sets up is not counted.
     vector = spike_rows(fixed)[0]
     seconds = [_timed(lambda: operator(vector))[1] for _ in range(TIMED_PRODUCTS)]
     progress(1, 1)
     at_size = BatchSize(
-        samples=len(unlimited.batch),
+        samples=len(unlimited.data),
         product_seconds=statistics.median(seconds),
         fixed=_run(fixed, reference.fixed if reference else None, subspaces, fixed_seconds),
         converged=_run(converged, reference.converged if reference else None, subspaces, converged_seconds),
@@ -223,8 +229,8 @@ def _study_batch(
     return at_size, _Pair(fixed, converged)
 
 
-def _run(spectrum: Spectrum, largest: Spectrum | None, subspaces: Sequence[int], seconds: float) -> Run:
-    return Run(
+def _run(spectrum: Spectrum, largest: Spectrum | None, subspaces: Sequence[int], seconds: float) -> LanczosRun:
+    return LanczosRun(
         eigenvalues=spectrum.eigenvalues.tolist(),
         residuals=spectrum.residuals.tolist(),
         converged=int(spectrum.converged.sum()),

@@ -15,14 +15,15 @@ from safetensors.torch import load_file
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.model.smallnet import SmallNet
+from hessian_surgery.operation.iteration import DEFAULT, DefaultState
+from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
-from hessian_surgery.operation.resume import fingerprint, load_state, save_state
-from hessian_surgery.paper.loop import Observer, State
+from hessian_surgery.operation.state_file import fingerprint, load_state, save_state
 
 ITERATIONS = 6
 LOOP = ("--preset", "loop", "--hessian-samples", "64")
-# A first step that gains much, so that there is a second round.
-PLANNED = ("--budget", "0.01")
+# A first step that gains much, so that there is a second iteration.
+DEFAULT_OPTIONS = ("--budget", "0.01")
 
 
 def command(checkpoint, out, *more):
@@ -70,12 +71,12 @@ def test_killed_and_resumed(tmp_path, checkpoint):
     check_kills(tmp_path, checkpoint, 2, signal.SIGKILL)
 
 
-def test_a_planned_operation_killed_and_resumed(tmp_path, checkpoint):
-    check_kills(tmp_path, checkpoint, 1, signal.SIGKILL, PLANNED)
+def test_a_default_operation_killed_and_resumed(tmp_path, checkpoint):
+    check_kills(tmp_path, checkpoint, 1, signal.SIGKILL, DEFAULT_OPTIONS)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options", [LOOP, PLANNED], ids=["loop", "planned"])
+@pytest.mark.parametrize("options", [LOOP, DEFAULT_OPTIONS], ids=["loop", "default"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_ten_random_moments(tmp_path, checkpoint, how, options):
     check_kills(tmp_path, checkpoint, 10 if how == signal.SIGKILL else 4, how, options)
@@ -114,7 +115,7 @@ def test_stopped_between_history_and_state(_trained, digits_parts, quick, tmp_pa
 
 
 @pytest.mark.parametrize("stop", [1, 2])
-def test_a_planned_operation_stopped_between_history_and_state(_trained, digits_parts, tmp_path, stop):
+def test_a_default_operation_stopped_between_history_and_state(_trained, digits_parts, tmp_path, stop):
     config = hs.SurgeryConfig(budget=0.01)
 
     def afresh(folder, **options):
@@ -133,18 +134,20 @@ def test_a_planned_operation_stopped_between_history_and_state(_trained, digits_
     ]
 
 
-def test_what_the_images_flatter_comes_back(trained, digits_parts, tmp_path):
+def test_optimism_and_front_come_back(trained, digits_parts, tmp_path):
     config = hs.SurgeryConfig()
-    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config, False, True)
-    state = State(1, problem.base, None, problem.base, problem.space.snapshot(), flattered=0.0125)
-    save_state(tmp_path, problem, state, "identity")
-    assert load_state(tmp_path, problem, "identity").flattered == 0.0125
+    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
+    state = DefaultState(1, problem.base, optimism=0.0125, front={"points": [0.25]})
+    save_state(tmp_path, problem, DEFAULT.pack(tmp_path, problem, state, "identity"), "identity")
+    _, found = load_state(tmp_path, problem, "identity", DEFAULT.unpack)
+    assert (found.iteration, found.finished, found.optimism, found.front) == (1, False, 0.0125, {"points": [0.25]})
+    assert found.accuracy.tolist() == problem.base.tolist()
 
 
 def test_targets_and_protected_classes_are_part_of_what_a_run_is(trained, digits_parts, tmp_path):
     def identity(**choices):
         config = hs.SurgeryConfig(**choices)
-        return fingerprint(prepare(trained, digits_parts.training, digits_parts.calibration, config, False, True)[0])
+        return fingerprint(prepare(trained, digits_parts.training, digits_parts.calibration, config)[0])
 
     several = [{}, {"targets": {"2": 0.5}}, {"targets": {"2": 0.6}}, {"protect": ("2",)}, {"budget": 0.01}]
     assert len({identity(**choices) for choices in several}) == 5
@@ -169,9 +172,9 @@ def test_another_run_is_not_resumed(trained, digits_parts, quick, tmp_path):
 
 
 def test_the_fingerprint_knows_images_buffers_and_frozen_weights(trained, digits_parts, quick):
-    def identity(model, sensitivity=digits_parts.calibration):
+    def identity(model, calibration=digits_parts.calibration):
         config = replace(quick, parameters="fc.*")
-        return fingerprint(prepare(model, digits_parts.training, sensitivity, config)[0])
+        return fingerprint(prepare(model, digits_parts.training, calibration, config)[0])
 
     first = identity(trained)
     assert identity(trained) == first

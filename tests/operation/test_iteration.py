@@ -13,13 +13,20 @@ from hessian_surgery.data.sources import Parts
 from hessian_surgery.directions.family import Directions
 from hessian_surgery.evidence.rates import rates
 from hessian_surgery.model.evaluation import compute_logits
-from hessian_surgery.operation import rounds as planned
-from hessian_surgery.operation.crossfit import Foreseen, Prospect, gain
-from hessian_surgery.operation.goal import Goal, usual_drop
+from hessian_surgery.operation import gain as gains
+from hessian_surgery.operation import iteration, proposal
+from hessian_surgery.operation.crossfit import CandidateSteps
+from hessian_surgery.operation.driver import run
+from hessian_surgery.operation.gain import estimate_gain
+from hessian_surgery.operation.goal import Goal
+from hessian_surgery.operation.iteration import DEFAULT, iterate, start
+from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
-from hessian_surgery.operation.rounds import measure, operate_once, run_planned
-from hessian_surgery.paper.loop import Observer, State
+from hessian_surgery.operation.proposal import operation_goal
+from hessian_surgery.operation.protection import default_max_drop, protection
+from hessian_surgery.operation.step import try_step
 
+SEARCH = hs.SpikeSearch(hessian_samples=64)
 MEANS = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
 
 
@@ -40,11 +47,7 @@ def biased():
 
 
 def posed(model, config=None, count=120, seed=0):
-    return prepare(model, points(60, seed + 100), points(count, seed), config or hs.SurgeryConfig(), False, True)[0]
-
-
-def first_state(problem):
-    return State(0, problem.base, None, problem.base, problem.space.snapshot())
+    return prepare(model, points(60, seed + 100), points(count, seed), config or hs.SurgeryConfig())[0]
 
 
 def measured(problem):
@@ -62,41 +65,44 @@ class Keeping(Observer):
         self.records.append(record)
 
 
-def test_one_round_is_the_step_that_the_surrogate_proposes():
-    """Directions, surrogate, cross-fit and choice made again by hand; a linear model does just what is foretold."""
+def test_one_iteration_is_the_step_that_the_surrogate_proposes():
+    """Directions, surrogate, cross-fit and choice made again by hand; a linear model does just what is predicted."""
     problem = posed(biased())
-    before, goal = problem.space.flatten(problem.space.snapshot()), problem.goal()
+    before, goal = problem.space.flatten(problem.space.snapshot()), operation_goal(problem)
     logits = compute_logits(problem.classifier, problem.calibration_data)
-    directions = planned.find_directions(problem, logits, None, Observer())
+    directions = proposal.find_directions(problem, logits, None, Observer())
     assert directions.name == "bias+class-gradients"
-    surrogate = planned.make_surrogate(problem, logits, directions)
-    prospect = Prospect(surrogate, goal, 3, planned.looking(problem, directions), 0)
-    plan = prospect.choose(goal)
-    expected, error = gain(prospect.steps[0].predicted, plan.predicted, surrogate.labels, goal, 0)
-    assert expected > error
-    foretold = rates(surrogate.at(torch.tensor(plan.coefficients, dtype=torch.float32)), surrogate.labels, 3)
-    state, record = operate_once(problem, first_state(problem), Observer())
+    surrogate = proposal.make_surrogate(problem, logits, directions)
+    candidates = CandidateSteps(surrogate, goal, 3, proposal.after_coefficients(problem, directions), 0)
+    plan = candidates.choose(goal)
+    gain = estimate_gain(candidates.nothing.answers, plan.answers, surrogate.labels, goal, 0)
+    assert gain.predicted > gain.error
+    predicted = rates(surrogate.at(torch.tensor(plan.coefficients, dtype=torch.float32)), surrogate.labels, 3)
+    state, record = iterate(problem, start(problem), Observer())
     step = problem.space.flatten(problem.space.snapshot()) - before
     assert record.accepted
     assert torch.allclose(step, directions.step(plan.coefficients), atol=1e-5)
-    assert record.alpha == pytest.approx(plan.coefficients.tolist())
-    assert record.alpha_max == pytest.approx(float(step.norm()), rel=1e-4)
+    assert record.coefficients == pytest.approx(plan.coefficients.tolist())
+    assert record.length == pytest.approx(float(step.norm()), rel=1e-4)
     assert record.predicted == plan.rates.per_class.tolist()
-    assert record.gain == {"foreseen": expected, "error": error}
-    assert record.per_class == foretold.per_class.tolist() == measured(problem).per_class.tolist()
-    assert record.accuracy == pytest.approx(foretold.accuracy)
-    assert record.sigma == record.candidate_sigma == pytest.approx(foretold.sigma)
+    assert record.gain == gain
+    assert record.per_class == predicted.per_class.tolist() == measured(problem).per_class.tolist()
+    assert record.accuracy == pytest.approx(predicted.accuracy)
+    assert record.sigma == record.candidate_sigma == pytest.approx(predicted.sigma)
     assert record.sigma < np.std(problem.base) - 0.02
-    assert record.max_drop == pytest.approx(max(problem.base - foretold.per_class))
-    assert (state.iteration, state.idle, state.accuracy.tolist()) == (1, int(expected < 6 * error), record.per_class)
-    assert np.array(record.sensitivity).shape == (6, 3)
+    assert record.max_drop == pytest.approx(max(problem.base - predicted.per_class))
+    hardly = gain.predicted < 6 * gain.error
+    assert (state.iteration, state.finished, state.accuracy.tolist()) == (1, hardly, record.per_class)
+    assert np.array(record.responses.values).shape == (6, 3)
+    names = [f"{kind} of {name}" for kind in ("bias", "gradient") for name in ("ant", "bee", "cat")]
+    assert (record.responses.directions, record.responses.unit) == (names, "coefficient")
     assert set(record.seconds) == {"directions", "plan", "front", "measure"}
 
 
-def test_a_class_answers_to_its_own_bias():
+def test_a_class_responds_to_its_own_bias():
     problem = posed(biased())
-    _, record = operate_once(problem, first_state(problem), Observer())
-    by_bias = np.array(record.sensitivity)[:3]
+    _, record = iterate(problem, start(problem), Observer())
+    by_bias = np.array(record.responses.values)[:3]
     assert (np.diag(by_bias) > 0).all()
     assert (by_bias[~np.eye(3, dtype=bool)] < 0).all()
 
@@ -104,18 +110,14 @@ def test_a_class_answers_to_its_own_bias():
 def along_first_bias(problem):
     """One direction: the bias of the first class, which is exact."""
     logits = compute_logits(problem.classifier, problem.calibration_data)
-    whole = planned.find_directions(problem, logits, None, Observer())
-    one = Directions("bias", problem.space, whole.vector, whole.scales[:1], whole.changes[:1])
-    return one, planned.make_surrogate(problem, logits, one)
-
-
-def plan_of(coefficient):
-    return Foreseen(np.array([coefficient]), None, None)
+    whole = proposal.find_directions(problem, logits, None, Observer())
+    one = Directions("bias", problem.space, whole.vector, whole.scales[:1], whole.changes[:1], whole.labels[:1])
+    return one, proposal.make_surrogate(problem, logits, one)
 
 
 def test_a_step_that_breaks_a_limit_is_halved_until_it_holds():
     problem = posed(biased(), hs.SurgeryConfig(budget=0.0, max_drop=0.02))
-    goal, present = problem.goal(), measured(problem)
+    goal, present = operation_goal(problem), measured(problem)
     directions, surrogate = along_first_bias(problem)
 
     def holds(c):
@@ -129,7 +131,7 @@ def test_a_step_that_breaks_a_limit_is_halved_until_it_holds():
     assert set(shares) == {1.0, 0.5, 0.25, 0.125, None}
     before = problem.space.snapshot()
     for share, c in shares.items():
-        tried = measure(problem, goal, directions, plan_of(c), present)
+        tried = try_step(problem, goal, directions, np.array([c]), present)
         assert (tried.kept, tried.share) == ((True, share) if share else (False, 0.125))
         assert torch.allclose(tried.step, tried.share * directions.step(np.array([c])))
         expected = rates(surrogate.at(torch.tensor([tried.share * c], dtype=torch.float32)), surrogate.labels, 3)
@@ -141,10 +143,10 @@ def test_what_betters_nothing_is_not_kept_even_where_all_is_allowed():
     problem = posed(biased())
     directions, _ = along_first_bias(problem)
     free = Goal("sigma", 0.0, np.full(3, -np.inf))
-    worse = measure(problem, free, directions, plan_of(0.4), measured(problem))
+    worse = try_step(problem, free, directions, np.array([0.4]), measured(problem))
     assert not worse.kept
     assert worse.rates.sigma > np.std(problem.base)
-    assert measure(problem, free, directions, plan_of(-0.4), measured(problem)).kept
+    assert try_step(problem, free, directions, np.array([-0.4]), measured(problem)).kept
 
 
 @pytest.mark.parametrize("seed", [1, 6])
@@ -155,10 +157,10 @@ def test_a_gain_within_its_standard_error_is_not_taken(seed):
         model.bias[0] -= 1.2
     problem = posed(model, hs.SurgeryConfig(budget=0.0), count=40, seed=seed)
     before = problem.space.snapshot()
-    state, record = operate_once(problem, first_state(problem), Observer())
-    assert 0 < record.gain["foreseen"] < record.gain["error"]
-    assert np.abs(record.alpha).max() > 0
-    assert (record.accepted, record.alpha_max, state.idle) == (False, 0, 1)
+    state, record = iterate(problem, start(problem), Observer())
+    assert 0 < record.gain.predicted < record.gain.error
+    assert np.abs(record.coefficients).max() > 0
+    assert (record.accepted, record.length, state.finished) == (False, 0, True)
     assert record.per_class == problem.base.tolist()
     assert all(torch.equal(p, s) for p, s in zip(problem.space.parameters, before, strict=True))
 
@@ -182,7 +184,7 @@ def test_a_failure_while_a_step_is_measured_gives_the_weights_back():
     problem = posed(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(KeyboardInterrupt):
-        operate_once(problem, first_state(problem), Observer())
+        iterate(problem, start(problem), Observer())
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     with pytest.raises(KeyboardInterrupt):
         operate(model, Parts(points(60, 100), points(120, 0), points(120, 1)), hs.SurgeryConfig())
@@ -204,7 +206,7 @@ def test_nothing_is_done_where_nothing_is_to_gain():
     outcome = operate(model, Parts(far(0), far(0.02), far(0.01)), hs.SurgeryConfig())
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert [record.accepted for record in outcome.iterations] == [False]
-    assert "nothing was done: the best step was foreseen to gain 0.00 ±" in " ".join(outcome.findings.warnings)
+    assert "nothing was done: the best step was predicted to gain 0.00 ±" in " ".join(outcome.findings.warnings)
 
 
 def test_nothing_is_said_to_be_idle_where_a_step_was_kept():
@@ -213,53 +215,62 @@ def test_nothing_is_said_to_be_idle_where_a_step_was_kept():
     assert "nothing was done" not in " ".join(outcome.findings.warnings)
 
 
-def test_rounds_end_when_none_gains_or_when_there_are_enough(monkeypatch):
-    monkeypatch.setattr(planned, "REST", 0.0)
+def test_iterations_end_when_none_gains_or_when_there_are_enough(monkeypatch):
+    monkeypatch.setattr(gains, "REST", 0.0)
     problem, observer = posed(biased(), hs.SurgeryConfig(iterations=9)), Keeping()
-    run_planned(problem, observer)
+    run(DEFAULT, problem, observer)
     accepted = [record.accepted for record in observer.records]
     assert 1 < len(accepted) < 9
     assert accepted == [True] * (len(accepted) - 1) + [False]
     once = Keeping()
-    run_planned(posed(biased(), hs.SurgeryConfig(iterations=1)), once)
+    run(DEFAULT, posed(biased(), hs.SurgeryConfig(iterations=1)), once)
     assert [record.accepted for record in once.records] == [True]
 
 
-def test_no_round_is_begun_that_would_hardly_be_worth_it(monkeypatch):
+def test_no_iteration_is_begun_that_would_hardly_be_worth_it(monkeypatch):
     """The one before gained fewer than six standard errors, and the next gains about a third of it."""
     records = {}
     for rest in (0.0, 3.0):
-        monkeypatch.setattr(planned, "REST", rest)
+        monkeypatch.setattr(gains, "REST", rest)
         observer = Keeping()
-        run_planned(posed(biased(), hs.SurgeryConfig(iterations=9)), observer)
+        run(DEFAULT, posed(biased(), hs.SurgeryConfig(iterations=9)), observer)
         records[rest] = observer.records
-    kept = [record.gain["foreseen"] < 6 * record.gain["error"] for record in records[0.0]]
+    kept = [record.gain.predicted < 6 * record.gain.error for record in records[0.0]]
     assert len(records[3.0]) == kept.index(True) + 1 < len(records[0.0])
     assert [r.per_class for r in records[3.0]] == [r.per_class for r in records[0.0]][: len(records[3.0])]
 
 
-def test_what_looks_better_than_was_foreseen_may_not_be_given_up_again(monkeypatch):
-    """From two rounds by hand: the second one's floor is higher by what the images of the first one flatter."""
-    monkeypatch.setattr(planned, "REST", 0.0)
-    monkeypatch.setattr(planned, "foresee_front", lambda *_: None)
+def test_what_looks_better_than_was_predicted_may_not_be_given_up_again(monkeypatch):
+    """From two iterations by hand: the second one's floor is higher by the optimism of the first."""
+    monkeypatch.setattr(gains, "REST", 0.0)
+    monkeypatch.setattr(proposal, "find_front", lambda *_: None)
     goals, taken, states, observer = [], [], [], Keeping()
-    choose, look = Prospect.choose, planned.measure
-    monkeypatch.setattr(Prospect, "choose", lambda self, goal: goals.append(goal) or choose(self, goal))
-    monkeypatch.setattr(planned, "measure", lambda *given: taken.append(look(*given)) or taken[-1])
+    choose = CandidateSteps.choose
+
+    def choosing(self, goal):
+        goals.append(goal)
+        return choose(self, goal)
+
+    def trying(*given):
+        taken.append(try_step(*given))
+        return taken[-1]
+
+    monkeypatch.setattr(CandidateSteps, "choose", choosing)
+    monkeypatch.setattr(iteration, "try_step", trying)
     problem = posed(bent(7), hs.SurgeryConfig(budget=0.02, iterations=3), count=40, seed=7)
-    run_planned(problem, observer, keep=states.append)
+    run(DEFAULT, problem, observer, keep=states.append)
     assert [record.accepted for record in observer.records[:2]] == [True, True]
     expected, before = 0.0, np.mean(problem.base)
     for i in range(2):
         record, share = observer.records[i], taken[i].share
         expected += record.accuracy - ((1 - share) * before + share * np.mean(record.predicted))
-        assert states[i].flattered == pytest.approx(max(0, expected))
+        assert states[i].optimism == pytest.approx(max(0, expected))
         before = record.accuracy
-    start, first = problem.goal(), states[0].flattered
+    base, first = operation_goal(problem), states[0].optimism
     assert first > 0
-    assert goals[0].floor == start.floor
-    assert goals[1].floor == pytest.approx(start.floor + first)
-    assert goals[1].limits.tolist() == start.limits.tolist()
+    assert goals[0].floor == base.floor
+    assert goals[1].floor == pytest.approx(base.floor + first)
+    assert goals[1].limits.tolist() == base.limits.tolist()
 
 
 def bent(seed):
@@ -286,11 +297,11 @@ def bent(seed):
 )
 @settings(max_examples=5, deadline=None, derandomize=True)
 def test_no_kept_step_breaks_a_limit_against_the_starting_model(seed, budget, max_drop, protect, target):
-    """Measured again after every round: accuracy, and each protected class, all rounds together; the goal is nearer."""
+    """Measured again after every iteration: accuracy, and each protected class, all iterations together; the goal is nearer."""
     config = hs.SurgeryConfig(budget=budget, max_drop=max_drop, protect=protect, target=target)
     problem = posed(bent(seed), config, count=50, seed=seed)
     base, scores = measured(problem), []
-    guarded = problem.protected
+    guarded = protection(problem).protected
     assert all(guarded[("ant", "bee", "cat").index(name)] for name in protect)
 
     def check(state):
@@ -298,17 +309,17 @@ def test_no_kept_step_breaks_a_limit_against_the_starting_model(seed, budget, ma
         assert now.per_class.tolist() == state.accuracy.tolist()
         assert now.accuracy >= base.accuracy - budget - 1e-9
         assert (now.per_class >= base.per_class - max_drop - 1e-9)[guarded].all()
-        scores.append(problem.goal().score(now))
+        scores.append(operation_goal(problem).score(now))
 
-    returned = run_planned(problem, Observer(), keep=check)
-    assert returned.tolist() == measured(problem).per_class.tolist()
-    best = [problem.goal().score(base), *scores]
+    returned = run(DEFAULT, problem, Observer(), keep=check)
+    assert returned.accuracy.tolist() == measured(problem).per_class.tolist()
+    best = [operation_goal(problem).score(base), *scores]
     assert all(after <= before for before, after in pairwise(best))
 
 
 @pytest.mark.parametrize("family", ["class-gradients", "spikes", "both"])
 def test_an_operation_on_digits_keeps_its_limits_and_evens_out(trained, digits_parts, family):
-    config = hs.SurgeryConfig(directions=family, budget=0.01, max_drop=0.08, hessian_samples=64, iterations=2)
+    config = hs.SurgeryConfig(directions=family, budget=0.01, max_drop=0.08, search=SEARCH, iterations=2)
     outcome = operate(trained, digits_parts, config)
     before, after = outcome.findings.calibration.metrics()
     assert outcome.iterations[-1].per_class == pytest.approx(after.per_class)
@@ -325,7 +336,7 @@ def test_an_operation_on_digits_keeps_its_limits_and_evens_out(trained, digits_p
 def test_protected_are_the_strong_or_the_named_classes_but_none_with_a_target():
     def protected(**choices):
         problem = posed(biased(), hs.SurgeryConfig(**choices))
-        return dict(zip(problem.calibration_data.classes, problem.protected.tolist(), strict=True))
+        return dict(zip(problem.calibration_data.classes, protection(problem).protected.tolist(), strict=True))
 
     assert protected() == {"ant": True, "bee": False, "cat": False}
     assert protected(protect=("cat",)) == {"ant": False, "bee": False, "cat": True}
@@ -340,23 +351,24 @@ def test_protected_are_the_strong_or_the_named_classes_but_none_with_a_target():
 
 def test_what_a_protected_class_may_lose_unless_it_is_given():
     problem = posed(biased())
-    assert problem.max_drop == usual_drop(problem.base, np.full(3, 120)) == 0.1
-    assert problem.strong_above == pytest.approx(problem.base.mean())
-    assert posed(biased(), hs.SurgeryConfig(max_drop=0.02)).max_drop == 0.02
+    promised = protection(problem)
+    assert promised.max_drop == default_max_drop(problem.base, np.full(3, 120)) == 0.1
+    assert promised.strong_above == pytest.approx(problem.base.mean())
+    assert protection(posed(biased(), hs.SurgeryConfig(max_drop=0.02))).max_drop == 0.02
 
 
 def test_a_target_that_was_missed_is_said(trained, digits_parts, monkeypatch):
-    """Foreseen to be reached, but no step is kept."""
-    monkeypatch.setattr(planned, "measure", lambda problem, goal, directions, plan, present: None)
+    """Predicted to be reached, but no step is kept."""
+    monkeypatch.setattr(iteration, "try_step", lambda *_: None)
     outcome = operate(trained, digits_parts, hs.SurgeryConfig(targets={"9": 0.5}, max_drop=0.2))
     assert any("target 9=0.5 is missed on the calibration images" in w for w in outcome.findings.warnings)
 
 
 def test_a_class_of_a_single_image_is_refused_by_name():
     lone = points(40, 0).subset(torch.arange(81))
-    problem = prepare(biased(), points(60, 100), lone, hs.SurgeryConfig(), False, True)[0]
+    problem = prepare(biased(), points(60, 100), lone, hs.SurgeryConfig())[0]
     with pytest.raises(hs.InputError, match=r"^calibration_data: class 'cat' has a single image"):
-        run_planned(problem, Observer())
+        run(DEFAULT, problem, Observer())
 
 
 def test_classes_that_differ_by_chance_alone_are_mostly_left_alone():
@@ -370,6 +382,6 @@ def test_classes_that_differ_by_chance_alone_are_mostly_left_alone():
             model.bias.copy_(3 * model.bias)
         problem = posed(model, count=60, seed=seed)
         before = problem.space.snapshot()
-        run_planned(problem, Observer())
+        run(DEFAULT, problem, Observer())
         moved += not all(torch.equal(p, s) for p, s in zip(problem.space.parameters, before, strict=True))
     assert moved <= 4

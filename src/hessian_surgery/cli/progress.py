@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from hessian_surgery.paper.loop import IterationRecord, Observer
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.record import IterationRecord
 
 # Where each stage of an iteration lies on the bar: start, and share of the iteration.
 STAGES = {
@@ -98,7 +99,7 @@ class TerminalObserver(BarObserver):
         self._console.print(
             f"{record.iteration:>3}/{self._total} {_outcome(record)} σ {100 * record.sigma:5.2f} pp  "
             f"worst {100 * record.worst:4.1f} %  accuracy {100 * record.accuracy:4.1f} %  "
-            f"step {record.alpha_max:.2g}  {sum(record.seconds.values()):.1f} s",
+            f"step {record.reach:.2g}  {sum(record.seconds.values()):.1f} s",
             highlight=False,
             soft_wrap=True,
         )
@@ -108,4 +109,4 @@ def _outcome(record: IterationRecord) -> str:
     """What became of an iteration, in a column."""
     if record.accepted:
         return "[green]accepted   [/]"
-    return "[yellow]rolled back[/]" if record.alpha_max > 0 else "[yellow]no step    [/]"
+    return "[yellow]rolled back[/]" if record.reach > 0 else "[yellow]no step    [/]"

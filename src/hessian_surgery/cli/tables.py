@@ -6,6 +6,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hessian_surgery.comparison.advice import advise
+from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.tables import table_rows
 from hessian_surgery.curvature.memory import sized
 from hessian_surgery.operation.cost import Cost
 from hessian_surgery.operation.outcome import Findings
@@ -56,7 +59,7 @@ def _summary(findings: Findings) -> Table:
 
 
 def describe_choices(choices: dict[str, Any]) -> str:
-    """One line on what was settled: directions, budget or p, and which classes were protected."""
+    """One line on what the config left open: directions, budget or p, and the protected classes."""
     protected = ", ".join(choices["protected"]) or "none"
     if "spikes" in choices:
         how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
@@ -116,6 +119,23 @@ def print_cost(console: Console, cost: Cost) -> None:
     for label, value in rows.items():
         table.add_row(label, value)
     console.print(table)
+
+
+def print_fronts(console: Console, fronts: Fronts) -> None:
+    """The table of a comparison, and the advice."""
+    shown = Table(box=None, pad_edge=False)
+    base = {name: 100 * value for name, value in fronts.base.items()}
+    console.print(
+        f"The model as it is, on held-out halves: accuracy {base['accuracy']:.2f} %, σ {base['sigma']:.2f} pp, worst "
+        f"class {base['worst']:.1f} %. Budgets hold on the calibration halves; all figures in percentage points.\n",
+        highlight=False,
+    )
+    for title in ("method", "budget", "Δ acc", "σ", "worst", "σ against class bias"):
+        shown.add_column(title, justify="left" if title in ("method", "σ against class bias") else "right")
+    for method, budget, change, sigma, worst, _, against in table_rows(fronts):
+        shown.add_row(method, budget, change, sigma, worst, escape(against))
+    console.print(shown, highlight=False)
+    console.print(f"\n{advise(fronts).sentence}", highlight=False, markup=False)
 
 
 def _print_warnings(console: Console, warnings: tuple[str, ...]) -> None:

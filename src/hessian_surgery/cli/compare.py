@@ -1,0 +1,186 @@
+"""`hessian-surgery compare`: the operation and simpler methods on one front."""
+
+import copy
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hessian_surgery.baselines.edits import apply_edits
+from hessian_surgery.baselines.finetune import FINETUNES
+from hessian_surgery.baselines.outputs import load_logits
+from hessian_surgery.baselines.posthoc import FROM_LOGITS, POSTHOC
+from hessian_surgery.cli.configs import choose_config
+from hessian_surgery.cli.folders import check_comparison_folder, make_folder
+from hessian_surgery.cli.inputs import OpenedModel, choose_device, digits_net, open_model, recorded_options
+from hessian_surgery.cli.numbers import parse_numbers
+from hessian_surgery.cli.options import ConfigOptions, Figures, InputOptions, Json, Splits
+from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.progress import BarObserver
+from hessian_surgery.cli.tables import print_fronts
+from hessian_surgery.comparison.advice import Advice, advise
+from hessian_surgery.comparison.compare import compare as compare_model
+from hessian_surgery.comparison.compare import compare_logits
+from hessian_surgery.comparison.entries import DEFAULT, WHOLE
+from hessian_surgery.comparison.figure import draw_fronts
+from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.protocol import BUDGETS, Protocol
+from hessian_surgery.comparison.tables import to_markdown
+from hessian_surgery.data.labelled import LabelledSet, together
+from hessian_surgery.errors import InputError
+from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.operation.environment import environment
+from hessian_surgery.report.comparison_page import comparison_page
+from hessian_surgery.report.drawings import save_figures
+from hessian_surgery.report.writing import PAGE
+from hessian_surgery.weights.checkpoint import stored_state
+from hessian_surgery.weights.patch import make_patch
+from hessian_surgery.weights.tensorfile import save_tensors
+
+METHODS_HELP = f"Some of {', '.join((*POSTHOC, *WHOLE, *FINETUNES))}, or chains such as focal+spikes, by commas."
+# Of `compare.json`.
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(ConfigOptions, InputOptions):
+    """The options of `compare`."""
+
+    logits: Annotated[Path | None, typer.Option(help="Cached logits instead of a model: .safetensors.")] = None
+    methods: Annotated[str | None, typer.Option(help=METHODS_HELP)] = None
+    splits: Splits = 5
+    budgets: Annotated[
+        str | None, typer.Option(help="Accuracy that may be given up, in pp; by default 0,0.2,0.5,1.")
+    ] = None
+    epochs: Annotated[int, typer.Option(help="Of each training that a method begins or ends with.")] = 15
+    part: Annotated[
+        str,
+        typer.Option(help="all; development: inside one fixed half; final: judged on the other half."),
+    ] = "all"
+    out: Annotated[Path | None, typer.Option(help="Keep table, figure, logits, predictions and patch here.")] = None
+    as_json: Json = False
+    figures: Figures = None
+
+
+def compare(options: CompareOptions) -> None:
+    """Put the operation and simpler methods on one front, at equal accuracy, and advise which to use."""
+    started = time.perf_counter()
+    out = options.out
+    if options.logits is not None and (options.model or options.checkpoint or options.data):
+        raise InputError("logits: they stand in for a model and its data; leave out --model, --checkpoint and --data")
+    if out is not None:
+        check_comparison_folder(out)
+    protocol = choose_protocol(options)
+    make_folder(options.figures, "figures")
+    with claimed(out) if out else nullcontext():
+        try:
+            fronts, opened = _compare(options, protocol)
+        except KeyboardInterrupt:
+            print_notes(["interrupted" + (f"; the same command goes on with the trainings in {out}" if out else "")])
+            raise
+        content = fronts_dict(fronts, protocol, recorded_options(options), time.perf_counter() - started)
+        content["hashes"] = opened.hashes if opened else {}
+        if out is not None:
+            write_fronts(out, fronts, content)
+            patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
+            print_notes((patched, f"folder: {out}", f"report: {out / PAGE}"))
+    if options.as_json:
+        print_json(content)
+    else:
+        print_fronts(Console(), fronts)
+    if options.figures:
+        save_figures(options.figures, {"front": draw_fronts(fronts)})
+
+
+def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, OpenedModel | None]:
+    """The comparison, and the model unless there are only logits."""
+    if options.logits is not None:
+        outputs = load_logits(options.logits)
+        with BarObserver(notes()) as observer:
+            return compare_logits(outputs, protocol, observer), None
+    config = choose_config(options)
+    opened, images = open_with_images(options)
+    print_notes(opened.remarks)
+    with BarObserver(notes()) as observer:
+        fronts = compare_model(
+            opened.model,
+            data=images,
+            training_data=opened.parts.training,
+            protocol=protocol,
+            config=config,
+            folder=options.out,
+            observer=observer,
+        )
+    return fronts, opened
+
+
+def open_with_images(options: CompareOptions) -> tuple[OpenedModel, LabelledSet]:
+    """The model and all its labelled images; for digits without a model, the demo's net is trained."""
+    if options.model is None:
+        if options.data != "digits" or options.checkpoint is not None:
+            raise InputError("model: missing; give --model and --checkpoint, or --data digits alone for the demo's net")
+        device = choose_device(options.device)
+        net, parts = digits_net(options.seed)
+        opened = OpenedModel(net.to(device), parts, None, {"data": "digits"})
+    else:
+        opened = open_model(options)
+    return opened, together(opened.parts.calibration, opened.parts.heldout)
+
+
+def choose_protocol(options: CompareOptions) -> Protocol:
+    """The protocol that the options ask for; budgets come in percentage points."""
+    methods = FROM_LOGITS if options.logits else DEFAULT
+    if options.methods is not None:
+        methods = tuple(name.strip() for name in options.methods.split(","))
+    points = None if options.budgets is None else parse_numbers("budgets", options.budgets)
+    if points is not None and not all(0 <= point < 100 for point in points):
+        raise InputError(f"budgets: got {options.budgets}; give percentage points of accuracy from 0 to below 100")
+    budgets = BUDGETS if points is None else tuple(point / 100 for point in points)
+    return Protocol(methods, options.splits, budgets, options.epochs, options.seed, options.part)  # type: ignore[arg-type]
+
+
+def fronts_dict(fronts: Fronts, protocol: Protocol, inputs: dict[str, str], seconds: float) -> dict[str, Any]:
+    """What `compare --json` prints: fractions, not percent."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **fronts.as_dict(),
+        "seed": protocol.seed,
+        "part": protocol.part,
+        "budgets": list(protocol.budgets),
+        "advice": vars(advise(fronts)),
+        "inputs": inputs,
+        "seconds": seconds,
+        "environment": environment(fronts.outputs.logits.device),
+    }
+
+
+def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any]) -> None:
+    """Write the table, the figure, the page, the logits, every prediction and, last, `compare.json`."""
+    save_figures(folder, {"front": draw_fronts(fronts)})
+    write_text(folder / PAGE, comparison_page(content))
+    write_text(folder / "compare.md", to_markdown(fronts))
+    fronts.outputs.save_logits(folder / "logits.safetensors")
+    save_tensors(folder / "predictions.safetensors", {**fronts.predicted, "labels": fronts.outputs.labels})
+    write_json(folder / "compare.json", content)
+
+
+def write_advised(folder: Path, fronts: Fronts, opened: OpenedModel, advice: Advice) -> str:
+    """Write the patch of the advised method, as fitted on the first split; says what was done."""
+    edits = fronts.edits.get(advice.method)
+    if not edits:
+        return f"no patch: {advice.method} is no edit of this checkpoint"
+    source = opened.checkpoint
+    module = copy.deepcopy(opened.model)
+    dtypes = source.dtypes if source else None
+    try:
+        apply_edits(module, fronts.outputs.head, edits)
+    except InputError as reason:
+        return f"no patch of {advice.method}: {reason}"
+    file, header = (source.sha256, source.header) if source else ("", "")
+    patch = make_patch(stored_state(opened.model, dtypes), stored_state(module, dtypes), file, header)
+    patch.save(folder / "patch.safetensors")
+    return f"patch.safetensors: {advice.method}, as fitted on the first split"

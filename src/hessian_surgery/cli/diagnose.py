@@ -1,0 +1,101 @@
+"""`hessian-surgery diagnose`: whether there is anything to gain."""
+
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hessian_surgery.cli.configs import choose_config
+from hessian_surgery.cli.folders import check_empty, make_folder
+from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
+from hessian_surgery.cli.operate import show_cost
+from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, InputOptions, Json, Model
+from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.progress import TerminalObserver
+from hessian_surgery.cli.tables import print_diagnosis
+from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.operation.environment import environment
+from hessian_surgery.paper.config import LoopConfig, as_loop
+from hessian_surgery.paper.diagnosis import Diagnosis
+from hessian_surgery.paper.diagnosis import diagnose as diagnose_model
+from hessian_surgery.report.diagnosis_page import diagnosis_page
+from hessian_surgery.report.drawings import diagnosis_figures, save_figures
+from hessian_surgery.report.writing import PAGE
+
+# Of `diagnosis.json`.
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnoseOptions(ConfigOptions, InputOptions):
+    """The options of `diagnose`."""
+
+    model: Model
+    as_json: Json = False
+    dry_run: DryRun = False
+    sensitivity: Annotated[str | None, typer.Option(help="Find S by gradients, or by differences (2K passes).")] = None
+    epsilon: Annotated[float | None, typer.Option(help="Amplitude of the probe.")] = None
+    out: Annotated[Path | None, typer.Option(help="Keep report.html and diagnosis.json here.")] = None
+    figures: Figures = None
+
+
+def diagnose(options: DiagnoseOptions) -> None:
+    """Show whether there is anything to gain by operating; changes nothing."""
+    config = replace(as_loop(choose_config(options, LoopConfig())), iterations=1)
+    out = options.out
+    if out is not None:
+        check_empty(out)
+    opened = open_model(options, ("training", "calibration"))
+    if options.dry_run:
+        show_cost(opened, config, options.as_json)
+        return
+    make_folder(options.figures, "figures")
+    started = time.perf_counter()
+    with claimed(out) if out else nullcontext():
+        found = run_diagnosis(opened, config, options.epsilon)
+        content = diagnosis_dict(found, opened, config, recorded_options(options))
+        content["seconds"] = time.perf_counter() - started
+        if out is not None:
+            write_text(out / PAGE, diagnosis_page(content))
+            write_json(out / "diagnosis.json", content)
+    if options.as_json:
+        print_json(content)
+    else:
+        print_diagnosis(Console(), found)
+    if options.figures:
+        save_figures(options.figures, diagnosis_figures(content))
+    if out is not None:
+        print_notes([f"report: {out / PAGE}"])
+
+
+def run_diagnosis(opened: OpenedModel, config: LoopConfig, epsilon: float | None) -> Diagnosis:
+    """Diagnose with a bar."""
+    with TerminalObserver(notes(), 1, opened.remarks) as observer:
+        return diagnose_model(
+            opened.model,
+            training_data=opened.parts.training,
+            calibration_data=opened.parts.calibration,
+            config=config,
+            epsilon=epsilon,
+            observer=observer,
+        )
+
+
+def diagnosis_dict(
+    found: Diagnosis, opened: OpenedModel, config: LoopConfig, inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What `diagnose --json` prints and `diagnosis.json` holds."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **found.as_dict(),
+        "tolerance": config.search.tolerance,
+        "seed": config.seed,
+        "inputs": dict(inputs),
+        "hashes": opened.hashes,
+        "environment": environment(opened.classifier.device),
+    }

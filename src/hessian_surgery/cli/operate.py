@@ -1,0 +1,158 @@
+"""`hessian-surgery operate`: operate on a trained classifier."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hessian_surgery.cli.configs import choose_config, refuse_unused
+from hessian_surgery.cli.folders import check_run_folder, make_folder
+from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
+from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, InputOptions, Json, Model
+from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.progress import TerminalObserver
+from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
+from hessian_surgery.files import claimed, write_text
+from hessian_surgery.operation.acceptance import Criteria, read_criteria, unmet
+from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.operation.cost import estimate_cost
+from hessian_surgery.operation.operate import operate as operate_on_model
+from hessian_surgery.operation.outcome import Outcome
+from hessian_surgery.report.drawings import run_figures, save_figures
+from hessian_surgery.report.run import load_run, run_of
+from hessian_surgery.report.run_page import run_page
+from hessian_surgery.report.writing import PAGE
+
+# The exit code if the run is written but a criterion of --accept is not met.
+NOT_ACCEPTED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperateOptions(ConfigOptions, InputOptions):
+    """The options of `operate`."""
+
+    model: Model
+    out: Annotated[Path, typer.Option(help="Run folder to write; it must not hold another run.")] = Path("runs/operate")
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out, if any.")] = False
+    as_json: Json = False
+    dry_run: DryRun = False
+    target: Annotated[
+        str | None, typer.Option(help="sigma, worst (the worst class), or accuracies to reach: cat=0.8,dog=0.75.")
+    ] = None
+    protect: Annotated[
+        str | None, typer.Option(help="Classes to protect: ship,truck; by default those above the mean.")
+    ] = None
+    max_drop: Annotated[
+        float | None,
+        typer.Option(help="Accuracy that a protected class may lose, as a fraction; by default σ, at most 0.1."),
+    ] = None
+    budget: Annotated[
+        float | None, typer.Option(help="Accuracy that may be given up, as a fraction; by default 0.002.")
+    ] = None
+    directions: Annotated[
+        str | None, typer.Option(help="What to move along, beside biases: class-gradients, spikes or both.")
+    ] = None
+    iterations: Annotated[int | None, typer.Option(help="At most; T of the loop, in each phase.")] = None
+    phases: Annotated[int | None, typer.Option(help="Loop: deflated surgery, K more spikes in each phase.")] = None
+    sensitivity: Annotated[
+        str | None, typer.Option(help="Loop: find S by gradients, or by differences (2K passes).")
+    ] = None
+    amplitude: Annotated[
+        float | None, typer.Option(help="Loop: the first step's length; by default from the curvature.")
+    ] = None
+    control: Annotated[str | None, typer.Option(help="Loop: amplitude control, adam or gamma.")] = None
+    bound: Annotated[str | None, typer.Option(help="Loop: ball, or box (per spike, if eigenvalues differ much).")] = (
+        None
+    )
+    exponent: Annotated[
+        str | None, typer.Option(help="Loop: p of the class-error weights, or auto for the p-rule.")
+    ] = None
+    accept: Annotated[
+        Path | None, typer.Option(help="TOML file of criteria for the held-out images; exit 3 if one is not met.")
+    ] = None
+    figures: Figures = None
+
+
+def operate(options: OperateOptions) -> None:
+    """Operate on a trained classifier; write the patched model, the patch and the evidence."""
+    config = choose_config(options)
+    refuse_unused(options, config)
+    criteria = read_criteria(options.accept) if options.accept else None
+    if not options.dry_run:
+        check_run_folder(options.out, options.resume)
+    opened = open_model(options)
+    if criteria is not None:
+        criteria.check_names(opened.parts.heldout.classes)
+    if options.dry_run:
+        show_cost(opened, config, options.as_json)
+        return
+    make_folder(options.figures, "figures")
+    with claimed(options.out):
+        check_run_folder(options.out, options.resume)
+        outcome = operate_on(opened, config, options.out, recorded_options(options), options.resume, criteria)
+    show_outcome(outcome, options.out, options.as_json)
+    if options.figures:
+        save_figures(options.figures, run_figures(load_run(options.out)))
+    if outcome.acceptance and outcome.acceptance["failed"]:
+        print_notes(f"not accepted: {line}" for line in outcome.acceptance["failed"])
+        raise typer.Exit(NOT_ACCEPTED)
+
+
+def operate_on(
+    opened: OpenedModel,
+    config: OperationConfig,
+    folder: Path,
+    inputs: Mapping[str, Any],
+    resume: bool = False,
+    criteria: Criteria | None = None,
+) -> Outcome:
+    """Operate with a bar and a line per iteration, and write the run folder with its page."""
+    checkpoint = opened.checkpoint
+    parts = opened.parts
+    sizes = f"deciding on {len(parts.calibration)} calibration images, reporting on {len(parts.heldout)} held-out ones"
+    try:
+        with TerminalObserver(notes(), config.total_iterations, (*opened.remarks, sizes)) as terminal:
+            outcome = operate_on_model(
+                opened.model,
+                training_data=parts.training,
+                calibration_data=parts.calibration,
+                heldout_data=parts.heldout,
+                config=config,
+                stored_as=checkpoint.dtypes if checkpoint else None,
+                folder=folder,
+                resume=resume,
+                observer=terminal,
+            )
+    except KeyboardInterrupt:
+        print_notes(["interrupted; the same command with --resume goes on from the last finished iteration"])
+        raise
+    if criteria is not None:
+        failed = unmet(criteria, outcome.findings.heldout)
+        outcome = replace(outcome, acceptance={"criteria": asdict(criteria), "failed": failed})
+    patch = outcome.patch(checkpoint)
+    write_text(folder / PAGE, run_page(run_of(outcome, patch, inputs)))
+    outcome.save(folder, checkpoint, inputs, patch)
+    return outcome
+
+
+def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
+    """Show what an operation found, and where it is written."""
+    if as_json:
+        print_json(outcome.as_dict())
+    else:
+        print_findings(Console(), outcome.findings)
+        notes().print(describe_choices(outcome.choices), highlight=False)
+    print_notes([f"run folder: {folder}", f"report: {folder / PAGE}"])
+
+
+def show_cost(opened: OpenedModel, config: OperationConfig, as_json: bool) -> None:
+    """Show what an operation would cost."""
+    cost = estimate_cost(opened.classifier, opened.parts.training, opened.parts.calibration, config)
+    if as_json:
+        print_json(cost.as_dict())
+    else:
+        print_cost(Console(), cost)
+        print_notes(opened.remarks)

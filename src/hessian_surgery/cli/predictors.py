@@ -1,0 +1,161 @@
+"""`hessian-surgery study predictors`: what predicts the gain, over many models."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hessian_surgery.cli.configs import choose_config
+from hessian_surgery.cli.inputs import choose_device, open_model
+from hessian_surgery.cli.options import ConfigOptions, InputOptions, Json, Splits
+from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.progress import BarObserver
+from hessian_surgery.comparison.entries import parse_entry
+from hessian_surgery.curvature.search import SpikeSearch
+from hessian_surgery.data.splits import cap_per_class
+from hessian_surgery.errors import InputError
+from hessian_surgery.files import claimed, read_json, write_json, write_text
+from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.environment import environment
+from hessian_surgery.report.figures import save_figure
+from hessian_surgery.studies.predictors import METHOD, Case, examine_model, load_cases, make_case
+from hessian_surgery.studies.relations import Predictors, relate
+from hessian_surgery.studies.scatter import describe, draw, to_markdown
+from hessian_surgery.studies.zoo import RECIPES, grow
+
+# Options that mean nothing without a model.
+ABOUT_A_MODEL = ("checkpoint", "loss", "mean", "std")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictorsOptions(ConfigOptions, InputOptions):
+    """The options of `study predictors`."""
+
+    diagnosis: Annotated[
+        list[Path] | None, typer.Option(help="The JSON that diagnose printed about a model.")
+    ] = None
+    comparison: Annotated[list[Path] | None, typer.Option(help="The JSON that compare printed about it.")] = None
+    earlier: Annotated[
+        list[Path] | None, typer.Option("--with", help="A predictors.json about other models.")
+    ] = None
+    method: Annotated[str, typer.Option(help="The method whose gain is predicted: an entry of compare.")] = METHOD
+    nets: Annotated[int, typer.Option(help="How many of the zoo's nets to train; 0 for none.")] = len(RECIPES)
+    per_class: Annotated[int | None, typer.Option(help="Images per class at most.", min=2)] = None
+    splits: Splits = 5
+    out: Annotated[Path, typer.Option(help="Folder for the tables and the figure.")] = Path("runs/predictors")
+    as_json: Json = False
+
+
+def study_predictors(options: PredictorsOptions) -> None:
+    """Relate what diagnose finds to the gain that compare finds, over many models."""
+    method = parse_entry(options.method).name
+    options = replace(options, method=method)
+    earlier = [case for path in options.earlier or () for case in load_cases(path, method)]
+    stray = next((name for name in ABOUT_A_MODEL if getattr(options, name) is not None), None)
+    if options.model is None and stray is not None:
+        raise InputError(f"model: missing; --{stray} is about a model of your own")
+    source = _zoo
+    if options.model:
+        source = _own
+    elif options.diagnosis or options.comparison:
+        source = _files
+    with claimed(options.out):
+        result = relate([*earlier, *source(options)], method, options.seed)
+        content = {
+            "study": "predictors",
+            "seed": options.seed,
+            **result.as_dict(),
+            "environment": environment(choose_device(options.device)),
+        }
+        write_predictors(options.out, result, content)
+    if options.as_json:
+        print_json(content)
+    else:
+        print(describe(result))
+    print_notes([f"predictors.json, .md and .svg: {options.out}"])
+
+
+def write_predictors(folder: Path, result: Predictors, content: dict[str, Any]) -> None:
+    """Write the tables, the figure and, last, `predictors.json`."""
+    figure = draw(result)
+    for suffix in ("svg", "png"):
+        save_figure(figure, folder / f"predictors.{suffix}")
+    write_text(folder / "predictors.md", to_markdown(result))
+    write_json(folder / "predictors.json", content)
+
+
+def _zoo(options: PredictorsOptions) -> Iterator[Case]:
+    """The nets of the zoo one by one, with a line for each."""
+    spec = options.data or "digits"
+    group = _group(spec)
+    device = choose_device(options.device)
+    if not 0 <= options.nets <= len(RECIPES):
+        raise InputError(f"nets: got {options.nets}; there are recipes for 0 to {len(RECIPES)}")
+    for i, recipe in enumerate(RECIPES[: options.nets], start=1):
+        recipe = replace(recipe, seed=recipe.seed + options.seed)
+        notes().print(f"{i}/{options.nets} {group}: {recipe}", highlight=False)
+        net, parts = grow(recipe, spec, options.per_class, options.image_size)
+        with BarObserver(notes()) as observer:
+            yield examine_model(
+                net.to(device),
+                parts,
+                f"smallnet, {group}, {recipe}",
+                group,
+                method=options.method,
+                splits=options.splits,
+                config=SurgeryConfig(search=SpikeSearch(loss=recipe.loss), seed=recipe.seed),
+                observer=observer,
+            )
+
+
+def _own(options: PredictorsOptions) -> Iterator[Case]:
+    """A model of the user's, diagnosed and compared here."""
+    assert options.model is not None
+    if options.data is None:
+        raise InputError("data: missing; give the model's --data")
+    opened = open_model(options)
+    print_notes(opened.remarks)
+    parts = opened.parts
+    group = _group(options.data)
+    if options.per_class is not None:
+        capped = {
+            name: cap_per_class(getattr(parts, name), options.per_class, options.seed)
+            for name in ("calibration", "heldout")
+        }
+        parts = replace(parts, **capped)
+    stem = [options.checkpoint.stem] if options.checkpoint else []
+    with BarObserver(notes()) as observer:
+        yield examine_model(
+            opened.model,
+            parts,
+            ", ".join((options.model, group, *stem)),
+            group,
+            method=options.method,
+            splits=options.splits,
+            config=choose_config(options),
+            observer=observer,
+        )
+
+
+def _files(options: PredictorsOptions) -> Iterator[Case]:
+    """Models that were diagnosed and compared before: pairs of files."""
+    diagnoses = options.diagnosis or []
+    comparisons = options.comparison or []
+    if len(diagnoses) != len(comparisons):
+        raise InputError(f"diagnosis: got {len(diagnoses)}, and {len(comparisons)} of --comparison; give them in pairs")
+    for one, other in zip(diagnoses, comparisons, strict=True):
+        diagnosis = read_json(one, "diagnosis")
+        comparison = read_json(other, "comparison")
+        if "structure" not in diagnosis or "bias_shares" not in comparison:
+            raise InputError(f"diagnosis: {one} and {other} are not what diagnose --json and compare --json print")
+        named = comparison["inputs"]
+        group = _group(named.get("data", other.stem))
+        yield make_case(f"{named.get('model', 'smallnet')}, {group}", group, diagnosis, comparison, options.method)
+
+
+def _group(spec: str) -> str:
+    """The data set that a spec names, without its place."""
+    _, _, place = spec.partition(":")
+    return Path(place).name or spec

@@ -1,0 +1,52 @@
+"""`hessian-surgery report`: a finished run again, in the terminal, as Markdown, JSON or a page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hessian_surgery.cli.options import Figures, Json, RunFolder
+from hessian_surgery.cli.output import print_json, print_notes
+from hessian_surgery.cli.tables import print_findings
+from hessian_surgery.errors import InputError
+from hessian_surgery.operation.outcome import load_findings
+from hessian_surgery.report.drawings import run_figures, save_figures
+from hessian_surgery.report.markdown import to_markdown
+from hessian_surgery.report.run import load_run
+from hessian_surgery.report.writing import write_report
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options of `report`."""
+
+    run: RunFolder
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a table.")] = False
+    html: Annotated[bool, typer.Option("--html", help="Write report.html again.")] = False
+    comparison: Annotated[
+        Path | None, typer.Option("--compare", help="With --html: a comparison's folder, to show its front as well.")
+    ] = None
+    figures: Figures = None
+    as_json: Json = False
+
+
+def report(options: ReportOptions) -> None:
+    """Show a finished run; every statistic is computed again from the answer to each image."""
+    if options.comparison is not None and not options.html:
+        raise InputError(f"compare: got {options.comparison}, but only the page shows its front; add --html")
+    if options.figures:
+        save_figures(options.figures, run_figures(load_run(options.run)))
+        print_notes([f"figures: {options.figures}"])
+    if options.html:
+        print_notes([f"report: {write_report(options.run, options.comparison)}"])
+        if not (options.as_json or options.markdown):
+            return
+    findings = load_findings(options.run)
+    if options.as_json:
+        print_json({"verdict": vars(findings.verdict), "tests": findings.tests.as_dict()})
+    elif options.markdown:
+        print(to_markdown(findings), end="")
+    else:
+        print_findings(Console(), findings)

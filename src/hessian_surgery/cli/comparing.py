@@ -12,8 +12,8 @@ from rich.table import Table
 
 from hessian_surgery.baselines.edits import apply_edits
 from hessian_surgery.baselines.finetune import FINETUNES
+from hessian_surgery.baselines.outputs import load_logits
 from hessian_surgery.baselines.posthoc import FROM_LOGITS, POSTHOC
-from hessian_surgery.baselines.subject import load_logits
 from hessian_surgery.cli.inputs import (
     Opened,
     check_comparison_folder,
@@ -28,12 +28,12 @@ from hessian_surgery.cli.inputs import (
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import BarObserver
 from hessian_surgery.comparison.advice import Advice, advise
-from hessian_surgery.comparison.describing import table, to_markdown
-from hessian_surgery.comparison.drawing import draw
+from hessian_surgery.comparison.compare import compare, compare_logits
 from hessian_surgery.comparison.entries import DEFAULT, WHOLE
+from hessian_surgery.comparison.figure import draw_fronts
 from hessian_surgery.comparison.fronts import Fronts
-from hessian_surgery.comparison.harness import compare, compare_logits
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
+from hessian_surgery.comparison.tables import table_rows, to_markdown
 from hessian_surgery.data.labelled import LabelledSet, together
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
@@ -44,7 +44,7 @@ from hessian_surgery.report.writing import PAGE
 from hessian_surgery.weights.patch import make_patch
 from hessian_surgery.weights.tensorfile import save_tensors
 
-METHODS_HELP = f"Some of {', '.join((*POSTHOC, *WHOLE, *FINETUNES))}, or chains such as focal+surgery, by commas."
+METHODS_HELP = f"Some of {', '.join((*POSTHOC, *WHOLE, *FINETUNES))}, or chains such as focal+spikes, by commas."
 
 
 def compare_given(given: dict[str, Any]) -> None:
@@ -73,15 +73,15 @@ def compare_given(given: dict[str, Any]) -> None:
     else:
         print_fronts(Console(), fronts)
     if given["figures"]:
-        save_figures(given["figures"], {"front": draw(fronts)})
+        save_figures(given["figures"], {"front": draw_fronts(fronts)})
 
 
 def _compare(given: dict[str, Any], protocol: Protocol) -> tuple[Fronts, Opened | None]:
     """The comparison, and the model unless there are only logits."""
     if given["logits"] is not None:
-        subject = load_logits(given["logits"])
+        outputs = load_logits(given["logits"])
         with BarObserver(notes()) as observer:
-            return compare_logits(subject, protocol, observer), None
+            return compare_logits(outputs, protocol, observer), None
     config = choose_config(given)
     opened, images = open_patient(given)
     print_notes(opened.remarks)
@@ -125,7 +125,7 @@ def choose_protocol(given: dict[str, Any], methods: tuple[str, ...]) -> Protocol
 def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], seconds: float) -> dict[str, Any]:
     """What `compare --json` prints: fractions, not percent."""
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         **fronts.as_dict(),
         "seed": protocol.seed,
         "part": protocol.part,
@@ -133,7 +133,7 @@ def fronts_dict(fronts: Fronts, protocol: Protocol, given: dict[str, Any], secon
         "advice": vars(advise(fronts)),
         "inputs": given,
         "seconds": seconds,
-        "environment": environment(fronts.subject.logits.device),
+        "environment": environment(fronts.outputs.logits.device),
     }
 
 
@@ -148,7 +148,7 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
     )
     for title in ("method", "budget", "Δ acc", "σ", "worst", "σ against class bias"):
         shown.add_column(title, justify="left" if title in ("method", "σ against class bias") else "right")
-    for method, budget, change, sigma, worst, _, against in table(fronts):
+    for method, budget, change, sigma, worst, _, against in table_rows(fronts):
         shown.add_row(method, budget, change, sigma, worst, escape(against))
     console.print(shown, highlight=False)
     console.print(f"\n{advise(fronts).sentence}", highlight=False, markup=False)
@@ -156,11 +156,11 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
 
 def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any]) -> None:
     """Write the table, the figure, the page, the logits, every prediction and, last, `compare.json`."""
-    save_figures(folder, {"front": draw(fronts)})
+    save_figures(folder, {"front": draw_fronts(fronts)})
     write_text(folder / PAGE, comparison_page(content))
     write_text(folder / "compare.md", to_markdown(fronts))
-    fronts.subject.save_logits(folder / "logits.safetensors")
-    save_tensors(folder / "predictions.safetensors", {**fronts.predicted, "labels": fronts.subject.labels})
+    fronts.outputs.save_logits(folder / "logits.safetensors")
+    save_tensors(folder / "predictions.safetensors", {**fronts.predicted, "labels": fronts.outputs.labels})
     write_json(folder / "compare.json", content)
 
 
@@ -172,7 +172,7 @@ def write_advised(folder: Path, fronts: Fronts, opened: Opened, advice: Advice) 
     source, module = opened.checkpoint, copy.deepcopy(opened.model)
     dtypes = source.dtypes if source else None
     try:
-        apply_edits(module, fronts.subject.head, edits)
+        apply_edits(module, fronts.outputs.head, edits)
     except InputError as reason:
         return f"no patch of {advice.method}: {reason}"
     file, header = (source.sha256, source.header) if source else ("", "")

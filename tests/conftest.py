@@ -12,10 +12,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import hessian_surgery as hs
-from hessian_surgery.baselines.subject import Subject
-from hessian_surgery.cli.inputs import InputOptions, open_inputs
+from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.cli.inputs import open_model
 from hessian_surgery.cli.main import main
-from hessian_surgery.comparison.preparing import Patient, examine
+from hessian_surgery.cli.options import InputOptions
+from hessian_surgery.comparison.compared_model import ComparedModel, compute_outputs
 from hessian_surgery.data.labelled import LabelledSet, together
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.evidence.rates import rates, soft_rates
@@ -114,13 +115,13 @@ def digits_images(digits_parts: Parts) -> LabelledSet:
 @pytest.fixture(scope="session")
 def examined(
     _trained: dict[str, Tensor], digits_parts: Parts, digits_images: LabelledSet
-) -> tuple[hs.Classifier, Subject]:
+) -> tuple[hs.Classifier, ModelOutputs]:
     """The demo's net and all that a comparison computes about it once; not to be changed."""
     module = SmallNet(10)
     module.load_state_dict(_trained)
     classifier, config = hs.Classifier(module.eval()), hs.SurgeryConfig(search=hs.SpikeSearch(hessian_samples=64))
-    patient = Patient(classifier, digits_images, digits_parts.training, config)
-    return classifier, examine(patient, ("surgery", "random:4", "class-gradients"), Observer())
+    model = ComparedModel(classifier, digits_images, digits_parts.training, config)
+    return classifier, compute_outputs(model, ("spikes", "random:4", "class-gradients"), Observer())
 
 
 @pytest.fixture
@@ -183,15 +184,9 @@ def real(shared: Path, name: str) -> tuple[nn.Module, Parts]:
         model="resnet50",
         checkpoint=shared / "checkpoints" / f"resnet50-{name}.safetensors",
         data=f"parquet:{shared / 'data' / name}",
-        training_data=None,
-        calibration_data=None,
-        heldout_data=None,
         device="cpu",
-        image_size=None,
-        mean=None,
-        std=None,
     )
-    opened = open_inputs(options, seed=0)
+    opened = open_model(options)
     return opened.model, opened.parts
 
 

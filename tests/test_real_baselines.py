@@ -5,9 +5,9 @@ import torch
 
 import hessian_surgery as hs
 from conftest import real
-from hessian_surgery.baselines.edits import Start
+from hessian_surgery.baselines.edits import ChainState
+from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import FINE_TAUS, logit_adjustment
-from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.data.labelled import together
 from hessian_surgery.model.evaluation import compute_logits
 
@@ -19,8 +19,8 @@ def test_a_little_logit_adjustment_keeps_most_of_the_majority_class(shared):
     images = together(parts.calibration, parts.heldout)
     assert len(images) == 2051
     logits = compute_logits(hs.Classifier(model.eval()), images)
-    subject = Subject(images.classes, images.labels, logits, parts.training.counts)
-    found = logit_adjustment(subject, Start.of(logits), torch.arange(2051))
+    outputs = ModelOutputs(images.classes, images.labels, logits, parts.training.counts)
+    found = logit_adjustment(outputs, ChainState.initial(logits), torch.arange(2051))
     at = {tau: candidate.rates.per_class for tau, candidate in zip(FINE_TAUS, found, strict=True)}
     majority = int(parts.training.counts.argmax())
     assert images.classes[majority] == "nv"

@@ -1,10 +1,10 @@
 """Hessian Surgery: lift the weak classes of a trained classifier by a small step in weight space."""
 
 from hessian_surgery.baselines.finetune import FinetuneConfig, finetune
-from hessian_surgery.baselines.subject import load_logits
+from hessian_surgery.baselines.outputs import load_logits
 from hessian_surgery.comparison.advice import Advice, advise
+from hessian_surgery.comparison.compare import compare, compare_logits
 from hessian_surgery.comparison.fronts import Fronts
-from hessian_surgery.comparison.harness import compare, compare_logits
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.deflation import Deflated

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery.baselines.edits import HeadEdit, LogitMap, Start, WeightStep, apply_edits
-from hessian_surgery.baselines.subject import Subject
+from hessian_surgery.baselines.edits import ChainState, HeadEdit, LogitMap, WeightStep, apply_edits
+from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.directions.family import Directions
 from hessian_surgery.model.head import Head
 
@@ -30,7 +30,7 @@ class Problem:
         vectors = nn.functional.normalize(torch.randn(2, space.dimension, **DOUBLE))
         self.directions = Directions("two", space, vectors.__getitem__, np.ones(2), torch.zeros(2, 200, 3))
         logits = self.logits()
-        self.subject = Subject(
+        self.outputs = ModelOutputs(
             ("a", "b", "c"),
             logits.argmax(dim=1),
             logits,
@@ -51,23 +51,26 @@ class Problem:
     def step(self, *coefficients):
         return WeightStep(self.directions, np.array(coefficients))
 
-    def foreseen(self, *edits):
-        place = Start.of(self.subject.logits)
+    def predicted(self, *edits):
+        """Logits (N, C) after a chain of edits, as its state gives them."""
+        state = ChainState.initial(self.outputs.logits)
         for edit in edits:
-            place = place.after(edit, self.subject)
-        assert place.edits == edits
-        return place.logits
+            state = state.after(edit, self.outputs)
+        assert state.edits == edits
+        return state.logits
 
-    def carried_out(self, *edits):
+    def applied(self, *edits):
+        """Logits (N, C) of a copy whose weights the edits were applied to."""
         module = copy.deepcopy(self.module)
         apply_edits(module, self.head, edits)
         return self.logits(module)
 
     def agrees(self, *edits):
-        foreseen, found = self.foreseen(*edits), self.carried_out(*edits)
+        predicted = self.predicted(*edits)
+        found = self.applied(*edits)
         assert not torch.allclose(found, self.logits(), atol=1e-2)
-        assert torch.equal(foreseen.argmax(dim=1), found.argmax(dim=1))
-        return torch.allclose(foreseen, found, rtol=0, atol=1e-6)
+        assert torch.equal(predicted.argmax(dim=1), found.argmax(dim=1))
+        return torch.allclose(predicted, found, rtol=0, atol=1e-6)
 
 
 @pytest.fixture
@@ -78,7 +81,7 @@ def problem():
 SCALED = LogitMap(torch.tensor([0.5, 2.0, 1.5], **DOUBLE), torch.tensor([1.0, -0.3, 0.2], **DOUBLE))
 
 
-def test_a_folded_edit_gives_the_foreseen_logits_and_leaves_the_original_alone(problem):
+def test_a_folded_edit_gives_the_predicted_logits_and_leaves_the_original_alone(problem):
     before = {name: tensor.clone() for name, tensor in problem.module.state_dict().items()}
     other_head = HeadEdit(torch.randn(3, 6, **DOUBLE), torch.randn(3, **DOUBLE))
     for edit in (SCALED, other_head, problem.step(0.5, -1.0)):
@@ -86,30 +89,30 @@ def test_a_folded_edit_gives_the_foreseen_logits_and_leaves_the_original_alone(p
     assert all(torch.equal(before[name], tensor) for name, tensor in problem.module.state_dict().items())
 
 
-def test_foreseen_logits_by_hand(problem):
+def test_predicted_logits_by_hand(problem):
     logits, step = problem.logits(), problem.step(0.5, -1.0)
-    assert torch.equal(problem.foreseen(SCALED), logits * SCALED.scale + SCALED.shift)
+    assert torch.equal(problem.predicted(SCALED), logits * SCALED.scale + SCALED.shift)
     moved = problem.measured(0.5 * problem.directions.vector(0) - problem.directions.vector(1))
-    assert torch.allclose(problem.foreseen(step), moved, atol=1e-12)
+    assert torch.allclose(problem.predicted(step), moved, atol=1e-12)
 
 
 def test_a_bias_and_a_step_may_come_in_either_order(problem):
     bias, step = shifted(1.0, 0.0, -1.0), problem.step(0.3, 0.3)
-    assert torch.allclose(problem.foreseen(bias, step), problem.foreseen(step, bias), atol=1e-12)
+    assert torch.allclose(problem.predicted(bias, step), problem.predicted(step, bias), atol=1e-12)
     assert problem.agrees(bias, step)
     assert problem.agrees(step, bias)
 
 
 def test_steps_add_up(problem):
     one, two = problem.step(0.3, 0.0), problem.step(0.1, -0.4)
-    assert torch.allclose(problem.foreseen(one, two), problem.foreseen(problem.step(0.4, -0.4)), atol=1e-9)
+    assert torch.allclose(problem.predicted(one, two), problem.predicted(problem.step(0.4, -0.4)), atol=1e-9)
     assert problem.agrees(one, shifted(0.1, 0.2, 0.3), two)
 
 
 def test_a_scale_multiplies_the_change_of_a_later_step(problem):
     step = problem.step(0.3, 0.3)
-    change = problem.foreseen(step) - problem.logits()
-    assert torch.allclose(problem.foreseen(SCALED, step), SCALED(problem.logits()) + SCALED.scale * change, atol=1e-12)
+    change = problem.predicted(step) - problem.logits()
+    assert torch.allclose(problem.predicted(SCALED, step), SCALED(problem.logits()) + SCALED.scale * change, atol=1e-12)
 
 
 def test_a_step_and_then_a_scale_can_be_folded(problem):
@@ -144,8 +147,8 @@ def test_a_head_without_a_bias_takes_scales_but_no_shift():
 
 
 def test_another_head_needs_features(problem):
-    logits_only = Subject(("a", "b", "c"), problem.subject.labels, problem.subject.logits)
-    with pytest.raises(hs.InputError, match="linear layer that could be fitted anew"):
-        Start.of(logits_only.logits).after(HeadEdit(torch.ones(3, 6), torch.ones(3)), logits_only)
-    with pytest.raises(hs.InputError, match="only logits are at hand"):
-        Start.of(logits_only.logits).after(problem.step(1.0, 0.0), logits_only)
+    logits_only = ModelOutputs(("a", "b", "c"), problem.outputs.labels, problem.outputs.logits)
+    with pytest.raises(hs.InputError, match="linear layer that could be fitted again"):
+        ChainState.initial(logits_only.logits).after(HeadEdit(torch.ones(3, 6), torch.ones(3)), logits_only)
+    with pytest.raises(hs.InputError, match="only logits were given"):
+        ChainState.initial(logits_only.logits).after(problem.step(1.0, 0.0), logits_only)

@@ -56,7 +56,7 @@ def random_problem():
     return Random(), ((torch.randn(30, 4), torch.rand(30, 1)), torch.arange(30) % 3)
 
 
-def test_the_paper_and_its_rivals_are_ready_made():
+def test_the_papers_fine_tunings_are_ready_made():
     assert FINETUNES["finetune"] == FinetuneConfig(epochs=15, learning_rate=1e-4, batch_size=64)
     assert FINETUNES["focal"].loss == "focal"
     assert (FINETUNES["class-balanced"].loss, FINETUNES["class-balanced"].head_epochs) == ("class-balanced", 5)
@@ -91,7 +91,7 @@ def class_balanced_by_hand(logits, labels, counts):
     ],
 )
 def test_two_epochs_are_adam_by_hand(loss, by_hand, trained, data):
-    """Each epoch in its own order, what does not fill a batch left out, each loss as it is defined."""
+    """Each epoch has its own order and skips images that do not fill a batch."""
     data = data.subset(((torch.arange(200) % 10 < 4) | (data.labels > 5)).nonzero()[:, 0])
     assert 0 < 2 * data.counts.min() < data.counts.max()
     net = copy.deepcopy(trained).double().train()
@@ -101,10 +101,10 @@ def test_two_epochs_are_adam_by_hand(loss, by_hand, trained, data):
     finetune(tuned, data, config)
     optimizer, steps = torch.optim.Adam(net.parameters(), lr=1e-3), 0
     for epoch in range(2):
-        for chosen in torch.randperm(len(data), generator=generator(5, "finetune", epoch)).split(32):
-            if len(chosen) == 32:
+        for positions in torch.randperm(len(data), generator=generator(5, "finetune", epoch)).split(32):
+            if len(positions) == 32:
                 optimizer.zero_grad()
-                by_hand(net(inputs[chosen]), data.labels[chosen], data.counts.double()).backward()
+                by_hand(net(inputs[positions]), data.labels[positions], data.counts.double()).backward()
                 optimizer.step()
                 steps += 1
     assert 0 < steps < 2 * len(data) / 32
@@ -136,14 +136,14 @@ def test_nothing_else_changes(trained, data):
 
 
 def test_dropout_is_seeded():
-    """The same seed gives the same weights whatever the global state is, and another seed others."""
+    """The same seed gives the same weights, whatever the global state; another seed, others."""
     module, data = random_problem()
     config = FinetuneConfig(epochs=2, batch_size=8, learning_rate=1e-2)
     results = []
-    for seed, chosen in [(1, config), (2, config), (2, replace(config, seed=1))]:
-        torch.manual_seed(seed)
+    for global_seed, options in [(1, config), (2, config), (2, replace(config, seed=1))]:
+        torch.manual_seed(global_seed)
         net = copy.deepcopy(module)
-        finetune(net, data, chosen)
+        finetune(net, data, options)
         results.append(tensors(net))
     assert same(results[0], results[1])
     assert not torch.equal(results[1]["fc.weight"], results[2]["fc.weight"])
@@ -157,7 +157,7 @@ def test_the_head_goes_first(trained, data):
 
     def watch(done, total):
         assert total == 12
-        assert (trained.features[0].weight.grad is None) == (done <= 8)  # no work for gradients that nobody needs
+        assert (trained.features[0].weight.grad is None) == (done <= 8)  # no gradients that nobody needs
         moves.append(moved(before, trained) & weights)
 
     finetune(trained, data, config, progress=watch)
@@ -167,21 +167,21 @@ def test_the_head_goes_first(trained, data):
 
 
 def test_gradients_are_orthogonal_to_the_spikes(trained, data, monkeypatch):
-    """The spikes of each epoch's weights on the tenth that is held out; Adam gets what is left of the gradient."""
+    """The spikes are those of each epoch's weights, on the tenth that is not trained on."""
     config = FinetuneConfig(epochs=2, batch_size=32, project=4, spike_steps=12, spike_samples=16, learning_rate=1e-3)
-    train, held = hs.stratified_split(data, (0.9, 0.1), seed=0)
+    train, spike_data = hs.stratified_split(data, (0.9, 0.1), seed=0)
     handed, expected = [], []
     step_of_adam, steps = torch.optim.Adam.step, len(train) // 32
 
     def spy(optimizer, *arguments):
         gradient = torch.cat([p.grad.reshape(-1) for p in trained.parameters()])
-        if gradient.any():  # not where Adam's state is made
+        if gradient.any():  # it is zero when Adam's state is made
             handed.append(gradient)
         return step_of_adam(optimizer, *arguments)
 
     def watch(operator, *arguments, **options):
         assert len(handed) == steps * len(expected)
-        own = hs.Hessian(trained, hs.hessian_batch(held, 16, seed=0, iteration=len(expected)))
+        own = hs.Hessian(trained, hs.hessian_batch(spike_data, 16, seed=0, iteration=len(expected)))
         expected.append(hs.lanczos(own, 4, steps=12, seed=0, iteration=len(expected)).vectors)
         return hs.lanczos(operator, *arguments, **options)
 
@@ -192,7 +192,7 @@ def test_gradients_are_orthogonal_to_the_spikes(trained, data, monkeypatch):
     assert len(handed) == 2 * steps
     for i, gradient in enumerate(handed):
         assert torch.linalg.norm(expected[i // steps] @ gradient) < 1e-5 * torch.linalg.norm(gradient)
-    # The spikes turn between epochs, and a plain gradient has a part in them.
+    # The spikes turn between epochs, and a plain gradient has a component along them.
     assert torch.linalg.norm(expected[0] @ handed[-1]) > 1e-4 * torch.linalg.norm(handed[-1])
     inputs, labels = train.inputs(), train.labels
     loss = nn.functional.cross_entropy(start.train()(inputs), labels)
@@ -209,8 +209,8 @@ RESUMED = [
 
 @pytest.mark.parametrize("config", RESUMED, ids=["plain", "head first", "projected"])
 @pytest.mark.parametrize("at", [2, 5, 6, 8, 11])
-def test_a_killed_run_goes_on_and_ends_the_same(config, at, tmp_path):
-    """The folder as it is in the middle of epoch 1, 2, 2's end, 3 and 4 is what a kill leaves there."""
+def test_a_killed_run_resumes_and_ends_the_same(config, at, tmp_path):
+    """A kill leaves the folder as it is in epoch 1, 2, at the end of 2, in 3 and 4."""
     module, data = random_problem()
     whole, resumed = copy.deepcopy(module), copy.deepcopy(module)
     finetune(whole, data, config)
@@ -244,7 +244,7 @@ def test_a_finished_run_returns_at_once_and_another_is_refused(tmp_path, monkeyp
     assert same(tensors(first), tensors(again))
     (inputs, labels), frozen = data, copy.deepcopy(module)
     frozen.first.weight.requires_grad_(False)
-    for net, given, chosen in [
+    for net, given, options in [
         (other, data, replace(config, learning_rate=1e-3)),
         (first, data, config),
         (other, (inputs, labels.flip(0)), config),
@@ -252,7 +252,7 @@ def test_a_finished_run_returns_at_once_and_another_is_refused(tmp_path, monkeyp
     ]:
         before = tensors(net)
         with pytest.raises(hs.InputError, match=r"folder: .* holds a fine-tuning with other options"):
-            finetune(net, given, chosen, folder=tmp_path)
+            finetune(net, given, options, folder=tmp_path)
         assert same(before, tensors(net))
     assert (tmp_path / "finetune.safetensors").stat().st_mtime_ns == written
     (tmp_path / "finetune.safetensors").write_bytes(b"not a file of tensors")
@@ -293,7 +293,7 @@ def test_a_loss_that_is_not_finite_gives_the_starting_weights_back(trained, data
         ({"learning_rate": float("nan")}, "learning_rate: got nan"),
         ({"epochs": 3, "head_epochs": 4}, r"head_epochs: got 4; it must be between 0 and the number of epochs \(3\)"),
         ({"project": -1}, "project: got -1"),
-        ({"project": 31}, r"spike_steps: got 30; it must be at least 1 and as many as project \(31\)"),
+        ({"project": 31}, r"spike_steps: got 30; it must be at least 1 and at least project \(31\)"),
         ({"spike_samples": 0}, "spike_samples: got 0"),
         ({"seed": -1}, "seed: got -1"),
         ({"loss": "hinge"}, "loss: got 'hinge'; it must be one of cross-entropy, focal, class-balanced"),
@@ -311,7 +311,7 @@ def test_models_and_data_that_do_not_fit_the_choices(trained, data):
     with pytest.raises(hs.InputError, match="half precision"):
         finetune(copy.deepcopy(trained).half(), data, config)
     few = data.subset(torch.stack([(data.labels == j).nonzero()[0, 0] for j in range(10)]))
-    with pytest.raises(hs.InputError, match="project: got 1; it must be 0, or given data with more than 10 images"):
+    with pytest.raises(hs.InputError, match="project: got 1; it must be 0 with 10 images"):
         finetune(trained, few, FinetuneConfig(project=1, batch_size=2))
     trained.fc.requires_grad_(False)
     with pytest.raises(hs.InputError, match="the head 'fc' is frozen"):
@@ -319,7 +319,7 @@ def test_models_and_data_that_do_not_fit_the_choices(trained, data):
 
 
 def test_warming_up_leaves_no_trace_and_replays_see_each_batch(trained, data, monkeypatch):
-    """With a stand-in for the recorder, which warms up likewise and runs the step again on the tensors it held."""
+    """A stand-in for the recorder also warms up, and replays the step on the tensors it holds."""
     config = FinetuneConfig(epochs=2, head_epochs=1, batch_size=32, learning_rate=1e-3)
     plain, replayed = copy.deepcopy(trained), copy.deepcopy(trained)
     finetune(plain, data, config)
@@ -337,7 +337,7 @@ def test_warming_up_leaves_no_trace_and_replays_see_each_batch(trained, data, mo
 
 
 def started(module, loss="class-balanced", spikes=2):
-    """A training on the GPU with spikes that are drawn at random."""
+    """Start a training on the GPU with random spikes."""
     classifier = hs.Classifier(module.cuda().train())
     space = hs.parameter_space(module)
     counts = torch.arange(1, 11).cuda()
@@ -350,7 +350,7 @@ def started(module, loss="class-balanced", spikes=2):
 @needs_gpu
 @pytest.mark.parametrize("net", [lambda: resnet18(10), lambda: nn.Sequential(nn.Dropout(0.5), resnet18(10))])
 def test_recorded_steps_are_the_plain_ones(net):
-    """Five steps, projected and with dropout; recording alone moves nothing, though it runs the step to warm up."""
+    """Five steps, projected and with dropout; recording runs the step but moves nothing."""
     torch.manual_seed(0)
     first = net()
     plain, replayed = started(copy.deepcopy(first)), started(copy.deepcopy(first))
@@ -381,14 +381,14 @@ def test_recorded_steps_are_the_plain_ones(net):
 
 
 class Asking(nn.Module):
-    """A layer that asks the GPU for a number, which cannot be recorded, and random ones after it."""
+    """A layer that reads a number from the GPU, which cannot be recorded, then dropout."""
 
     def forward(self, x):
         return nn.functional.dropout(x * (1 + 0 * x.mean().item()), 0.1, self.training)
 
 
 @needs_gpu
-def test_what_cannot_be_recorded_is_run_as_it_is(data):
+def test_a_step_that_cannot_be_recorded_is_run_directly(data):
     training_step._refused.clear()
     torch.manual_seed(0)
     net = nn.Sequential(Asking(), SmallNet(10)).cuda()
@@ -403,7 +403,7 @@ def test_what_cannot_be_recorded_is_run_as_it_is(data):
 
 @needs_gpu
 def test_every_ready_made_run_on_a_gpu(data):
-    """They are recorded, they lower their loss, and what a person sees of the random state is untouched."""
+    """They are recorded and lower their loss; the global random state does not change."""
     training_step._refused.clear()
     torch.manual_seed(0)
     start, inputs, labels = SmallNet(10).eval(), data.inputs(), data.labels

@@ -10,9 +10,9 @@ from torch import nn
 import hessian_surgery as hs
 from conftest import soft_objective
 from hessian_surgery.baselines import last_layer
-from hessian_surgery.baselines.edits import Start, apply_edits
-from hessian_surgery.baselines.posthoc import FINE_TAUS, POSTHOC, TAUS, along, planned
-from hessian_surgery.baselines.subject import Subject
+from hessian_surgery.baselines.edits import ChainState, apply_edits
+from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.baselines.posthoc import FINE_TAUS, POSTHOC, TAUS, operation_step, step_along
 from hessian_surgery.comparison.entries import FAMILIES
 from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.evidence.rates import TEMPERATURE, choose, logit_unit, rates
@@ -22,20 +22,20 @@ from hessian_surgery.operation.fit import PRICES
 
 
 def folds(labels):
-    """The parts that a refit of the last layer is crossed over."""
+    """The folds of a refit of the last layer."""
     return stratified_folds(labels, last_layer.FOLDS)
 
 
 MEANS = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
 
 
-def reached(candidate, subject):
+def reached(candidate, outputs):
     """The logits (N, C) that a candidate leads to."""
-    return (candidate.end or Start.of(subject.logits).after(candidate.edit, subject)).logits
+    return (candidate.state or ChainState.initial(outputs.logits).after(candidate.edit, outputs)).logits
 
 
 def gaussians(seed, counts=(200, 60, 40)):
-    """Three classes of points in the plane, as Bayes' rule sees them: log prior + log likelihood, a linear head."""
+    """Outputs of Bayes' rule on points in the plane: log prior + log likelihood, a linear head."""
     counts = torch.tensor(counts)
     labels = torch.repeat_interleave(torch.arange(3), counts)
     points = MEANS[labels] + torch.randn(len(labels), 2, generator=torch.Generator().manual_seed(seed))
@@ -44,30 +44,32 @@ def gaussians(seed, counts=(200, 60, 40)):
         layer.weight.copy_(MEANS)
         layer.bias.copy_((counts / counts.sum()).log() - MEANS.square().sum(dim=1) / 2)
         logits = layer(points)
-    return Subject(("a", "b", "c"), labels, logits, counts, Head("", layer), points)
+    return ModelOutputs(("a", "b", "c"), labels, logits, counts, Head("", layer), points)
 
 
-def log_likelihood(subject):
-    return -(subject.features[:, None] - MEANS).square().sum(dim=2) / 2
+def log_likelihood(outputs):
+    return -(outputs.features[:, None] - MEANS).square().sum(dim=2) / 2
 
 
-def carry_out(name, subject, chosen=None):
-    chosen = torch.arange(len(subject.labels)) if chosen is None else chosen
-    return POSTHOC[name](subject, Start.of(subject.logits), chosen)
+def run_method(name, outputs, calibration=None):
+    calibration = torch.arange(len(outputs.labels)) if calibration is None else calibration
+    return POSTHOC[name](outputs, ChainState.initial(outputs.logits), calibration)
 
 
 def test_class_bias_comes_close_to_the_best_there_is():
-    """Against every bias on a grid, on the same 3,000 images: its candidates are a few points along a path that was
-    fitted to soft rates, and cost at most 6 pp of σ (2 pp on average) where σ falls from 23 pp to nearly 0.
+    """It is compared with every bias on a grid, on the same 3,000 images.
+
+    Its candidates are a few points along a path that was fitted to soft rates. They cost at most
+    6 pp of σ (2 pp on average), while σ falls from 23 pp to nearly 0.
     """
     gaps, gains = [], []
     for seed in range(3):
-        subject = gaussians(seed, (2000, 600, 400))
-        base = rates(subject.logits, subject.labels, 3)
-        found = [candidate.rates for candidate in carry_out("class-bias", subject)]
+        outputs = gaussians(seed, (2000, 600, 400))
+        base = rates(outputs.logits, outputs.labels, 3)
+        found = [candidate.rates for candidate in run_method("class-bias", outputs)]
         pairs = torch.cartesian_prod(torch.linspace(-1, 3, 41), torch.linspace(-1, 3, 41))
         biases = F.pad(pairs, (1, 0))
-        grid = [rates(subject.logits + bias, subject.labels, 3) for bias in biases]
+        grid = [rates(outputs.logits + bias, outputs.labels, 3) for bias in biases]
         for budget in (0.0, 0.01, 0.03, 0.1):
             floor = base.accuracy - budget
             mine, best = found[choose(found, floor)].sigma, grid[choose(grid, floor)].sigma
@@ -79,88 +81,88 @@ def test_class_bias_comes_close_to_the_best_there_is():
 
 
 def test_logit_adjustment_at_1_takes_the_prior_out():
-    subject = gaussians(0)
-    found = carry_out("logit-adjustment", subject)
-    likeliest = log_likelihood(subject).argmax(dim=1)
-    adjusted = {tau: reached(c, subject).argmax(dim=1) for tau, c in zip(FINE_TAUS, found, strict=True)}
+    outputs = gaussians(0)
+    found = run_method("logit-adjustment", outputs)
+    likeliest = log_likelihood(outputs).argmax(dim=1)
+    adjusted = {tau: reached(c, outputs).argmax(dim=1) for tau, c in zip(FINE_TAUS, found, strict=True)}
     assert torch.equal(adjusted[1.0], likeliest)
-    assert torch.equal(adjusted[0.0], subject.logits.argmax(dim=1))
+    assert torch.equal(adjusted[0.0], outputs.logits.argmax(dim=1))
     assert not torch.equal(adjusted[0.0], likeliest)
 
 
 def test_logit_adjustment_does_nothing_to_balanced_counts():
-    subject = replace(gaussians(0), training_counts=torch.tensor([70, 70, 70]))
-    for candidate in carry_out("logit-adjustment", subject):
-        assert torch.equal(reached(candidate, subject).argmax(dim=1), subject.logits.argmax(dim=1))
+    outputs = replace(gaussians(0), training_counts=torch.tensor([70, 70, 70]))
+    for candidate in run_method("logit-adjustment", outputs):
+        assert torch.equal(reached(candidate, outputs).argmax(dim=1), outputs.logits.argmax(dim=1))
 
 
 @pytest.mark.parametrize(
     ("counts", "message"), [(None, "needs the training set's class counts"), ([5, 0, 5], "no training image")]
 )
 def test_logit_adjustment_needs_counts(counts, message):
-    subject = replace(gaussians(0), training_counts=counts and torch.tensor(counts))
+    outputs = replace(gaussians(0), training_counts=counts and torch.tensor(counts))
     with pytest.raises(hs.InputError, match=message):
-        carry_out("logit-adjustment", subject)
+        run_method("logit-adjustment", outputs)
 
 
-def test_temperature_never_changes_an_answer():
-    subject = gaussians(1)
-    found = carry_out("temperature", subject)
-    assert {float(reached(c, subject).std()) for c in found} != {float(subject.logits.std())}
+def test_temperature_never_changes_a_prediction():
+    outputs = gaussians(1)
+    found = run_method("temperature", outputs)
+    assert {float(reached(c, outputs).std()) for c in found} != {float(outputs.logits.std())}
     for candidate in found:
-        assert torch.equal(reached(candidate, subject).argmax(dim=1), subject.logits.argmax(dim=1))
+        assert torch.equal(reached(candidate, outputs).argmax(dim=1), outputs.logits.argmax(dim=1))
 
 
 def test_tau_norm_is_another_head():
-    subject = gaussians(2)
+    outputs = gaussians(2)
     torch.manual_seed(0)
-    nn.init.normal_(subject.head.module.weight)
-    nn.init.normal_(subject.head.module.bias)
-    subject = replace(subject, logits=subject.head.module(subject.features).detach())
-    weight, bias = subject.head.module.weight.detach(), subject.head.module.bias.detach()
+    nn.init.normal_(outputs.head.module.weight)
+    nn.init.normal_(outputs.head.module.bias)
+    outputs = replace(outputs, logits=outputs.head.module(outputs.features).detach())
+    weight, bias = outputs.head.module.weight.detach(), outputs.head.module.bias.detach()
     size = weight.norm(dim=1)
     size = size / size.prod() ** (1 / 3)
-    found = iter(carry_out("tau-norm", subject))
+    found = iter(run_method("tau-norm", outputs))
     for tau in TAUS:
         rows = weight / size[:, None] ** tau
         for kept in (bias, torch.zeros(3)):
-            assert torch.allclose(reached(next(found), subject), subject.features @ rows.T + kept, atol=1e-5)
+            assert torch.allclose(reached(next(found), outputs), outputs.features @ rows.T + kept, atol=1e-5)
     assert next(found, None) is None
 
 
 @pytest.mark.parametrize("name", ["tau-norm", "last-layer"])
-def test_what_needs_a_head_says_so(name):
+def test_a_method_that_needs_a_head_says_so(name):
     with pytest.raises(hs.InputError, match="needs a linear head"):
-        carry_out(name, replace(gaussians(0), head=None, features=None))
+        run_method(name, replace(gaussians(0), head=None, features=None))
 
 
 def test_vector_scaling_contains_class_bias():
-    """Its best soft objective is no worse at any price, but for what the ridge takes from the longer fit."""
-    subject = gaussians(3)
-    temperature = TEMPERATURE * logit_unit(subject.logits)
+    """Its best soft objective is no worse at any price, up to the ridge on more coefficients."""
+    outputs = gaussians(3)
+    temperature = TEMPERATURE * logit_unit(outputs.logits)
 
     def best(name, price):
-        ends = [reached(candidate, subject) for candidate in carry_out(name, subject)]
-        return min(float(soft_objective(logits, subject.labels, 3, temperature, price)) for logits in ends)
+        ends = [reached(candidate, outputs) for candidate in run_method(name, outputs)]
+        return min(float(soft_objective(logits, outputs.labels, 3, temperature, price)) for logits in ends)
 
     for price in PRICES[::2]:
-        nothing = float(soft_objective(subject.logits, subject.labels, 3, temperature, price))
+        nothing = float(soft_objective(outputs.logits, outputs.labels, 3, temperature, price))
         bias, scaling = best("class-bias", price), best("vector-scaling", price)
         assert bias < nothing
         assert scaling <= bias + 0.003
 
 
-MADE_UP = [name for name in POSTHOC if name not in FAMILIES]
+WITHOUT_WEIGHTS = [name for name in POSTHOC if name not in FAMILIES]
 
 
-@pytest.mark.parametrize("name", MADE_UP)
+@pytest.mark.parametrize("name", WITHOUT_WEIGHTS)
 def test_giving_nothing_up_is_always_possible(name):
     for seed in range(3):
-        subject = gaussians(seed)
-        chosen = torch.arange(0, 300, 2)
-        base = rates(subject.logits[chosen], subject.labels[chosen], 3)
-        found = carry_out(name, subject, chosen)
-        assert any(torch.allclose(reached(c, subject), subject.logits, atol=1e-5) for c in found)
+        outputs = gaussians(seed)
+        calibration = torch.arange(0, 300, 2)
+        base = rates(outputs.logits[calibration], outputs.labels[calibration], 3)
+        found = run_method(name, outputs, calibration)
+        assert any(torch.allclose(reached(c, outputs), outputs.logits, atol=1e-5) for c in found)
         best = found[choose([c.rates for c in found], base.accuracy)].rates
         assert best.accuracy >= base.accuracy - 1e-12
         assert best.sigma <= base.sigma + 1e-12
@@ -168,18 +170,18 @@ def test_giving_nothing_up_is_always_possible(name):
 
 @pytest.mark.parametrize("family", ["spikes", "random", "class-gradients"])
 def test_the_rates_of_a_step_are_those_of_the_edited_model(examined, digits_images, family):
-    classifier, subject = examined
-    chosen = torch.arange(0, len(digits_images), 2)
-    base = rates(subject.logits[chosen], subject.labels[chosen], 10)
-    found = along(family)(subject, Start.of(subject.logits), chosen)
+    classifier, outputs = examined
+    calibration = torch.arange(0, len(digits_images), 2)
+    base = rates(outputs.logits[calibration], outputs.labels[calibration], 10)
+    found = step_along(family)(outputs, ChainState.initial(outputs.logits), calibration)
     best = found[choose([c.rates for c in found], base.accuracy)]
     assert best.rates.sigma <= base.sigma
     assert best.rates.accuracy >= base.accuracy
     module = copy.deepcopy(classifier.module)
-    apply_edits(module, subject.head, [best.edit])
+    apply_edits(module, outputs.head, [best.edit])
     logits = compute_logits(hs.Classifier(module), digits_images)
-    assert torch.allclose(best.end.logits, logits, atol=1e-4)
-    measured = rates(logits[chosen], digits_images.labels[chosen], 10)
+    assert torch.allclose(best.state.logits, logits, atol=1e-4)
+    measured = rates(logits[calibration], digits_images.labels[calibration], 10)
     assert best.rates.accuracy == measured.accuracy
     assert best.rates.per_class.tolist() == measured.per_class.tolist()
     if family == "spikes":
@@ -187,53 +189,53 @@ def test_the_rates_of_a_step_are_those_of_the_edited_model(examined, digits_imag
 
 
 @pytest.mark.parametrize("family", ["spikes", "class-gradients"])
-def test_a_planned_step_is_foreseen_by_cross_fitting(examined, digits_images, family):
-    """Its rates are those of images not fitted to; the first does nothing, and none breaks a strong class's limit."""
-    _, subject = examined
-    found = planned(family)(subject, Start.of(subject.logits), torch.arange(len(digits_images)))
-    base = rates(subject.logits, subject.labels, 10)
+def test_an_operation_step_is_predicted_by_cross_fitting(examined, digits_images, family):
+    """The first candidate does nothing, and none breaks a strong class's limit."""
+    _, outputs = examined
+    found = operation_step(family)(outputs, ChainState.initial(outputs.logits), torch.arange(len(digits_images)))
+    base = rates(outputs.logits, outputs.labels, 10)
     assert not found[0].edit.coefficients.any()
     assert (found[0].rates.accuracy, found[0].rates.per_class.tolist()) == (base.accuracy, base.per_class.tolist())
-    assert {len(c.edit.coefficients) for c in found} == {10 + len(subject.family(family))}
+    assert {len(c.edit.coefficients) for c in found} == {10 + len(outputs.family(family))}
     strong = base.per_class > base.per_class.mean()
     assert strong.any()
     assert all((c.rates.per_class >= base.per_class - base.sigma / 2 - 1e-9)[strong].all() for c in found)
     best = found[choose([c.rates for c in found], base.accuracy - 0.002)]
     assert base.sigma - best.rates.sigma > 0.02
-    assert rates(reached(best, subject), subject.labels, 10).sigma < base.sigma
+    assert rates(reached(best, outputs), outputs.labels, 10).sigma < base.sigma
 
 
-def test_a_planned_step_is_not_fitted_to_a_class_of_a_single_image(examined):
-    _, subject = examined
-    lone = torch.cat([(subject.labels < 9).nonzero()[:, 0], (subject.labels == 9).nonzero()[:1, 0]])
-    with pytest.raises(hs.InputError, match=r"^planned: class '9' has a single image; two or more of each are needed"):
-        planned("class-gradients")(subject, Start.of(subject.logits), lone)
+def test_an_operation_step_is_not_fitted_to_a_class_of_a_single_image(examined):
+    _, outputs = examined
+    lone = torch.cat([(outputs.labels < 9).nonzero()[:, 0], (outputs.labels == 9).nonzero()[:1, 0]])
+    with pytest.raises(hs.InputError, match=r"^one-step: class '9' has a single image"):
+        operation_step("class-gradients")(outputs, ChainState.initial(outputs.logits), lone)
 
 
-def test_a_planned_step_without_biases_is_along_the_family_alone(examined):
-    subject = replace(examined[1], bias=None)
-    found = planned("spikes")(subject, Start.of(subject.logits), torch.arange(0, 1000, 2))
+def test_an_operation_step_without_biases_moves_along_the_family_alone(examined):
+    outputs = replace(examined[1], bias=None)
+    found = operation_step("spikes")(outputs, ChainState.initial(outputs.logits), torch.arange(0, 1000, 2))
     assert {len(candidate.edit.coefficients) for candidate in found} == {9}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_moves_weights_says_that_there_are_only_logits(name):
-    with pytest.raises(hs.InputError, match=f"there are no {FAMILIES[name]}: only logits are at hand"):
-        carry_out(name, gaussians(0))
+def test_a_method_that_moves_weights_says_that_there_are_only_logits(name):
+    with pytest.raises(hs.InputError, match=f"there are no {FAMILIES[name]}: only logits were given"):
+        run_method(name, gaussians(0))
 
 
-def test_so_many_directions_and_no_more(examined):
-    _, subject = examined
-    for candidate in along("spikes", 3)(subject, Start.of(subject.logits), torch.arange(0, 1000, 2)):
+def test_a_step_moves_along_count_directions_only(examined):
+    _, outputs = examined
+    for candidate in step_along("spikes", 3)(outputs, ChainState.initial(outputs.logits), torch.arange(0, 1000, 2)):
         assert len(candidate.edit.coefficients) == 9
         assert not candidate.edit.coefficients[3:].any()
 
 
 def test_no_image_is_scored_by_a_head_that_saw_its_label():
-    """The last image gets another label and stays in its part: only the other part's logits change."""
-    subject = gaussians(0, (31, 20, 20))
+    """The last image gets another label in the same fold: only the other fold's logits change."""
+    outputs = gaussians(0, (31, 20, 20))
     order = torch.randperm(71, generator=torch.Generator().manual_seed(0))
-    features, labels = subject.features[order], subject.labels[order]
+    features, labels = outputs.features[order], outputs.labels[order]
     fold = folds(labels)
     other = next(
         relabelled
@@ -244,14 +246,14 @@ def test_no_image_is_scored_by_a_head_that_saw_its_label():
         )
     )
     mine = fold == fold[-1]
-    before, after = (last_layer.refit(subject.head, features, seen, 3) for seen in (labels, other))
+    before, after = (last_layer.refit(outputs.head, features, seen, 3) for seen in (labels, other))
     for i, ((_, one), (_, two)) in enumerate(zip(before, after, strict=True)):
         assert torch.equal(one[mine], two[mine])
         share = last_layer.SHARES[i % len(last_layer.SHARES)]
         assert torch.equal(one[~mine], two[~mine]) == (share == 0)
 
 
-def test_both_parts_hold_half_of_each_class():
+def test_both_folds_hold_half_of_each_class():
     labels = torch.tensor([0, 1, 0, 0, 1, 2, 0, 1])
     fold = folds(labels)
     assert fold.tolist() == [0, 0, 1, 0, 1, 0, 1, 0]
@@ -259,8 +261,8 @@ def test_both_parts_hold_half_of_each_class():
 
 @pytest.mark.parametrize("pull", [1e-2, 1.0])
 def test_a_fitted_head_is_where_the_gradient_vanishes(pull):
-    subject = gaussians(4)
-    features, labels = subject.features.double(), subject.labels
+    outputs = gaussians(4)
+    features, labels = outputs.features.double(), outputs.labels
     start = [torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)]
     counts, unit = torch.bincount(labels).double(), features.square().mean().sqrt()
 

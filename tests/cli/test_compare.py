@@ -17,6 +17,7 @@ from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 SHORT = ["--splits", "2", "--budgets", "0,0.2", "--hessian-samples", "64"]
+PAIRED = {"paired_vs_class_bias", "paired_vs_spikes"}
 FIGURES = {"delta_accuracy", "sigma", "sigma_se", "sigma_spread", "worst", "balanced_accuracy"}
 
 
@@ -24,21 +25,22 @@ def inputs(checkpoint):
     return ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
 
 
-def test_one_json_object_with_what_is_documented(run, capsys):
-    assert run("compare", "--data", "digits", "--json", "--splits", "2", "--methods", "class-bias,surgery") == 0
+def test_json_is_one_object_with_the_documented_fields(run, capsys):
+    assert run("compare", "--data", "digits", "--json", "--splits", "2", "--methods", "class-bias,spikes") == 0
     content = json.loads(capsys.readouterr().out)
+    assert content["schema_version"] == 2
     assert (content["images"], content["splits"], len(content["classes"])) == (1078, 2, 10)
     assert content["budgets"] == [0, 0.002, 0.005, 0.01]
     names = [(row["name"], row["budget"]) for row in content["methods"]]
-    assert names == [("nothing", None)] + [(n, b) for n in ("class-bias", "surgery") for b in content["budgets"]]
+    assert names == [("nothing", None)] + [(n, b) for n in ("class-bias", "spikes") for b in content["budgets"]]
     for row in content["methods"]:
-        assert {"name", "budget", "splits", "seconds", "paired_vs_class_bias", "reason", *FIGURES} <= row.keys()
+        assert {"name", "budget", "splits", "seconds", "reason", *PAIRED, *FIGURES} <= row.keys()
         assert all(isinstance(row[name], float) for name in FIGURES)
         if row["name"] != "class-bias":
             low, high = row["paired_vs_class_bias"]["interval"]
             assert low <= row["paired_vs_class_bias"]["difference"] <= high
         assert row["reason"] is None
-    assert content["advice"]["method"] in ("nothing", "class-bias", "surgery")
+    assert content["advice"]["method"] in ("nothing", "class-bias", "spikes")
     assert content["advice"]["sentence"]
     assert len(content["bias_shares"]["spikes"]) == 9
     assert content["base"]["accuracy"] == pytest.approx(0.7, abs=0.15)
@@ -46,12 +48,12 @@ def test_one_json_object_with_what_is_documented(run, capsys):
 
 @pytest.fixture
 def finished(run, capsys, checkpoint):
-    methods = "class-bias,vector-scaling,logit-adjustment,surgery"
+    methods = "class-bias,vector-scaling,logit-adjustment,spikes"
     assert run("compare", *inputs(checkpoint), *SHORT, "--methods", methods, "--out", "front") == 0
     return capsys.readouterr()
 
 
-def test_a_folder_holds_all_that_was_found(finished, tmp_path, run, capsys, checkpoint):
+def test_the_folder_holds_every_file(finished, tmp_path, run, capsys, checkpoint):
     folder = tmp_path / "front"
     assert {path.name for path in folder.iterdir()} == {
         *("compare.json", "compare.md", "front.svg", "front.png", "report.html"),
@@ -64,51 +66,51 @@ def test_a_folder_holds_all_that_was_found(finished, tmp_path, run, capsys, chec
     assert (folder / "front.svg").read_text().startswith("<?xml")
     assert (folder / "front.png").stat().st_size > 10_000
     assert f"patch.safetensors: {content['advice']['method']}" in finished.err
-    answers = load_file(folder / "predictions.safetensors")
-    assert answers["surgery@0.002"].shape == (2, 1078)
-    right = (answers["nothing@None"] == answers["labels"]).double().mean()
+    predictions = load_file(folder / "predictions.safetensors")
+    assert predictions["spikes@0.002"].shape == (2, 1078)
+    right = (predictions["nothing@None"] == predictions["labels"]).double().mean()
     assert float(right) == pytest.approx(content["base"]["accuracy"], abs=0.03)
     assert run("compare", *inputs(checkpoint), "--out", "front") == 2
     assert "out: front holds a finished comparison" in capsys.readouterr().err
 
 
-def test_the_patch_makes_the_answers_of_the_first_split(finished, tmp_path, run, checkpoint):
-    """But for a few images that are close calls: the checkpoint's float16 rounds the patched weights."""
+def test_the_patch_makes_the_predictions_of_the_first_split(finished, tmp_path, run, checkpoint):
+    """A few close calls may differ: the checkpoint's float16 rounds the patched weights."""
     assert run("apply", checkpoint, "front/patch.safetensors", "--out", "patched.safetensors") == 0
     module = SmallNet(10)
     load_weights(module, read_checkpoint(tmp_path / "patched.safetensors"))
     parts = open_data("digits", 0)
     images = together(parts.calibration, parts.heldout)
     method = json.loads((tmp_path / "front/compare.json").read_text())["advice"]["method"]
-    answers = load_file(tmp_path / "front/predictions.safetensors")
+    predictions = load_file(tmp_path / "front/predictions.safetensors")
     found = predict(Classifier(module.eval()), images)
-    assert (found != answers[f"{method}@0.002"][0]).sum() <= 3
-    assert (found != answers["nothing@None"][0]).sum() > 30
+    assert (found != predictions[f"{method}@0.002"][0]).sum() <= 3
+    assert (found != predictions["nothing@None"][0]).sum() > 30
     assert run("revert", "patched.safetensors", "front/patch.safetensors", "--out", "back.safetensors") == 0
     assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "base.safetensors").read_bytes()
 
 
 def test_a_step_in_weight_space_is_a_patch_too(tmp_path, run, checkpoint, monkeypatch, capsys):
-    monkeypatch.setattr(comparing, "advise", lambda _: Advice("surgery", "by order"))
-    assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "surgery", "--out", "other") == 0
-    assert "patch.safetensors: surgery" in capsys.readouterr().err
+    monkeypatch.setattr(comparing, "advise", lambda _: Advice("spikes", "by order"))
+    assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "spikes", "--out", "other") == 0
+    assert "patch.safetensors: spikes" in capsys.readouterr().err
     assert run("apply", checkpoint, "other/patch.safetensors", "--out", "patched.safetensors") == 0
     base, patched = load_file(checkpoint), load_file(tmp_path / "patched.safetensors")
     assert not torch.equal(base["features.0.weight"], patched["features.0.weight"])
 
 
-def test_a_planned_step_on_one_final_half(run, capsys, checkpoint):
-    options = [*SHORT[:4], "--methods", "planned,planned+bias", "--part", "final", "--json"]
+def test_one_step_on_the_final_part(run, capsys, checkpoint):
+    options = [*SHORT[:4], "--methods", "one-step,one-step+bias", "--part", "final", "--json"]
     assert run("compare", *inputs(checkpoint), *options) == 0
     content = json.loads(capsys.readouterr().out)
     names = [(row["name"], row["budget"]) for row in content["methods"]]
-    wanted = ("class-bias", "planned", "planned+class-bias")
+    wanted = ("class-bias", "one-step", "one-step+class-bias")
     assert names == [("nothing", None)] + [(name, budget) for name in wanted for budget in (0.0, 0.002)]
     assert content["methods"][0]["sigma_spread"] == 0
     assert all(row["reason"] is None for row in content["methods"])
 
 
-def test_no_patch_where_there_is_no_edit(run, capsys, tmp_path, checkpoint, monkeypatch):
+def test_no_patch_without_an_edit(run, capsys, tmp_path, checkpoint, monkeypatch):
     monkeypatch.setattr(comparing, "advise", lambda _: Advice("nothing", "by order"))
     assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "front") == 0
     assert "no patch: nothing is no edit of this checkpoint" in capsys.readouterr().err
@@ -131,18 +133,18 @@ def test_written_logits_are_read_again(finished, tmp_path, run, capsys):
     ("arguments", "message"),
     [
         (["--data", "digits", "--methods", "magic"], "methods: got 'magic'; give some of nothing"),
-        (["--data", "digits", "--methods", "surgery:x"], "methods: got 'surgery:x'"),
+        (["--data", "digits", "--methods", "spikes:x"], "methods: got 'spikes:x'"),
         (["--data", "digits", "--budgets", "x"], "budgets: got 'x'"),
         (["--data", "digits", "--budgets", "100"], "budgets: got 100; give percentage points"),
-        (["--data", "digits", "--splits", "0"], "splits: got 0; at least 1 is needed"),
-        (["--data", "digits", "--epochs", "0"], "epochs: got 0; at least 1 is needed"),
+        (["--data", "digits", "--splits", "0"], "splits: got 0; it must be at least 1"),
+        (["--data", "digits", "--epochs", "0"], "epochs: got 0; it must be at least 1"),
         (["--data", "digits", "--spikes", "0"], "spikes: got 0"),
         (["--data", "digits", "--methods", "class-bias", "--device", "tpu9"], "device: 'tpu9' cannot be used"),
         (["--data", "mnist"], "model: missing; give --model and --checkpoint"),
         ([], "model: missing"),
         (["--data", "digits", "--checkpoint", "x.safetensors"], "model: missing"),
         (["--model", "smallnet", "--data", "digits"], "checkpoint: --model smallnet has no weights"),
-        (["--logits", "logits.safetensors", "--methods", "surgery"], "methods: surgery needs the model"),
+        (["--logits", "logits.safetensors", "--methods", "spikes"], "methods: spikes needs the model"),
         (["--logits", "absent.safetensors"], "logits: absent.safetensors cannot be read"),
     ],
 )
@@ -157,12 +159,12 @@ def test_bad_input_is_one_line_and_leaves_nothing(run, capsys, tmp_path, argumen
     assert not (tmp_path / "front").exists()
 
 
-def test_where_nothing_can_be_fitted_the_reason_is_told(run, capsys, tmp_path):
+def test_if_nothing_can_be_fitted_the_reason_is_told(run, capsys, tmp_path):
     labels = torch.tensor([0, 1, 2] * 11 + [0, 1, 3])
     save_file({"logits": torch.eye(4).repeat(9, 1), "labels": labels}, "single.safetensors")
     assert run("compare", "--logits", "single.safetensors", "--json", "--out", "front") == 0
     content = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    reason = "class '3' has no image in the calibration half"
+    reason = "class '3' has no image in the calibration"
     assert reason in content["advice"]["sentence"]
     assert content["methods"][1]["sigma"] is None
     assert f"failed: {reason}" in (tmp_path / "front/compare.md").read_text()

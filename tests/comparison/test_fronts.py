@@ -5,32 +5,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hessian_surgery.baselines.subject import Subject
-from hessian_surgery.comparison.fronts import at_accuracy, difference, gap, resampled, tally, weigh
+from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.comparison.bootstrap import at_accuracy, difference, draw_weights, gap_to_front, tally
+from hessian_surgery.comparison.fronts import make_fronts
 from hessian_surgery.comparison.protocol import Protocol
-from hessian_surgery.comparison.running import Outcome
+from hessian_surgery.comparison.run_entry import EntryResult
 from hessian_surgery.data.labelled import as_labelled
 from hessian_surgery.evidence.metrics import compute_metrics
 from hessian_surgery.evidence.rates import unbeaten
 
 
-def answers(labels, rates, seed):
-    """Answers that are right with a probability of their own for each class, and else the next class's."""
+def predictions(labels, rates, seed):
+    """Predictions that are right with each class's probability, else the next class."""
     right = np.random.default_rng(seed).random(len(labels)) < np.asarray(rates)[labels]
     return np.where(right, labels, (labels + 1) % len(rates))
 
 
-def weighed(labels, entries, seed=0, splits=2):
-    """Fronts from answers (N,) or (S, N) by entry and budget."""
-    subject = Subject(("a", "b", "c"), torch.from_numpy(labels), torch.zeros(len(labels), 3))
-    protocol = Protocol(methods=("class-bias",), splits=splits, budgets=(0.002,), seed=seed)
-    halves = protocol.halves(as_labelled((subject.logits, subject.labels), subject.classes))
-    outcomes = []
+def compared(labels, entries, seed=0, count=2):
+    """Fronts from predictions (N,) or (S, N) by entry, and the splits."""
+    outputs = ModelOutputs(("a", "b", "c"), torch.from_numpy(labels), torch.zeros(len(labels), 3))
+    protocol = Protocol(methods=("class-bias",), splits=count, budgets=(0.002,), seed=seed)
+    splits = protocol.make_splits(as_labelled((outputs.logits, outputs.labels), outputs.classes))
+    results = []
     for name, predicted in entries.items():
-        predicted = torch.from_numpy(np.broadcast_to(predicted, (splits, len(labels))).copy())
-        reasons = {i: "why" for i in range(splits) if (predicted[i] < 0).all()}
-        outcomes.append(Outcome(name, None if name == "nothing" else 0.002, predicted, reasons, 1.0))
-    return weigh(subject, outcomes, halves, protocol), halves
+        predicted = torch.from_numpy(np.broadcast_to(predicted, (count, len(labels))).copy())
+        reasons = {i: "why" for i in range(count) if (predicted[i] < 0).all()}
+        results.append(EntryResult(name, None if name == "nothing" else 0.002, predicted, reasons, 1.0))
+    return make_fronts(outputs, results, splits, protocol), splits
 
 
 def front_at(accuracy, sigma, wanted):
@@ -40,7 +41,7 @@ def front_at(accuracy, sigma, wanted):
 
 def test_a_front_by_hand():
     accuracy = np.array([0.90, 0.88, 0.86, 0.87, 0.84])
-    sigma = np.array([0.10, 0.06, 0.02, 0.07, 0.03])  # the last two are beaten in both
+    sigma = np.array([0.10, 0.06, 0.02, 0.07, 0.03])  # other points beat the last two in both
     assert front_at(accuracy, sigma, 0.90) == pytest.approx(0.10)
     assert front_at(accuracy, sigma, 0.89) == pytest.approx(0.08)
     assert front_at(accuracy, sigma, 0.87) == pytest.approx(0.04)
@@ -67,15 +68,15 @@ def test_no_point_is_below_its_own_front(points):
     assert all(front_at(accuracy, sigma, a) <= s + 1e-12 for a, s in points)
 
 
-def test_a_tally_is_what_is_measured():
+def test_a_tally_holds_the_measured_figures():
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.repeat([0, 1, 2], (60, 30, 15)))
-    predicted = np.stack([answers(labels, (0.9, 0.6, 0.4), seed) for seed in range(2)])
-    held = rng.random((2, 105)) < 0.5
-    found = tally(predicted, labels, held, resampled(labels, 0, 4), 3)
+    predicted = np.stack([predictions(labels, (0.9, 0.6, 0.4), seed) for seed in range(2)])
+    heldout = rng.random((2, 105)) < 0.5
+    found = tally(predicted, labels, heldout, draw_weights(labels, 0, 4), 3)
     assert found.sigma.shape == (5, 2)
     for split in range(2):
-        own = [torch.from_numpy(values[held[split]]) for values in (predicted[split], labels)]
+        own = [torch.from_numpy(values[heldout[split]]) for values in (predicted[split], labels)]
         expected = compute_metrics(*own, 3)
         assert found.accuracy[0, split] == pytest.approx(expected.accuracy)
         assert found.sigma[0, split] == pytest.approx(expected.sigma)
@@ -83,11 +84,11 @@ def test_a_tally_is_what_is_measured():
         assert found.balanced[0, split] == pytest.approx(expected.balanced_accuracy)
 
 
-def test_a_resample_is_a_tally_of_images_drawn_again():
+def test_a_resample_repeats_images():
     labels = np.repeat([0, 1, 2], 20)
-    predicted, held = answers(labels, (0.9, 0.6, 0.4), 0)[None], np.ones((1, 60), dtype=bool)
-    weights = resampled(labels, 0, 3)
-    found = tally(predicted, labels, held, weights, 3)
+    predicted, heldout = predictions(labels, (0.9, 0.6, 0.4), 0)[None], np.ones((1, 60), dtype=bool)
+    weights = draw_weights(labels, 0, 3)
+    found = tally(predicted, labels, heldout, weights, 3)
     for i in range(1, 4):
         assert [weights[i, labels == c].sum() for c in range(3)] == [20, 20, 20]
         again = np.repeat(np.arange(60), weights[i].astype(int))
@@ -99,8 +100,8 @@ def test_a_resample_is_a_tally_of_images_drawn_again():
 
 def test_the_standard_error_of_sigma_is_scipys():
     labels = np.repeat([0, 1, 2], 40)
-    predicted = answers(labels, (0.9, 0.7, 0.5), 1)
-    found = tally(predicted[None], labels, np.ones((1, 120), dtype=bool), resampled(labels, 0), 3)
+    predicted = predictions(labels, (0.9, 0.7, 0.5), 1)
+    found = tally(predicted[None], labels, np.ones((1, 120), dtype=bool), draw_weights(labels, 0), 3)
     right = [(predicted == labels)[labels == c].astype(float) for c in range(3)]
 
     def sigma(*classes, axis=-1):
@@ -112,24 +113,29 @@ def test_the_standard_error_of_sigma_is_scipys():
 
 def test_nothing_is_on_its_own_front():
     labels = np.repeat([0, 1, 2], 40)
-    weights, held = resampled(labels, 0, 50), np.ones((1, 120), dtype=bool)
-    nothing, even = (tally(answers(labels, r, 1)[None], labels, held, weights, 3) for r in ((1, 0.9, 0.5), (0.7,) * 3))
-    assert (gap(nothing, [nothing], nothing) == 0).all()
-    assert gap(even, [even], nothing)[0] == 0
-    assert gap(nothing, [even], nothing)[0] == 0  # every front begins at the model as it is
-    assert gap(even, [nothing], nothing)[0] == pytest.approx(even.sigma[0, 0] - nothing.sigma[0, 0])
+    weights, heldout = draw_weights(labels, 0, 50), np.ones((1, 120), dtype=bool)
+    nothing, even = (
+        tally(predictions(labels, r, 1)[None], labels, heldout, weights, 3) for r in ((1, 0.9, 0.5), (0.7,) * 3)
+    )
+    assert (gap_to_front(nothing, [nothing], nothing) == 0).all()
+    assert gap_to_front(even, [even], nothing)[0] == 0
+    assert gap_to_front(nothing, [even], nothing)[0] == 0  # every front begins at the original model
+    assert gap_to_front(even, [nothing], nothing)[0] == pytest.approx(even.sigma[0, 0] - nothing.sigma[0, 0])
 
 
 def test_a_split_that_failed_is_left_out():
     labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], 60))
-    base, bias = answers(labels, (1, 0.9, 0.4), 1), answers(labels, (0.8, 0.8, 0.7), 2)
-    some = np.stack([np.full(180, -1), answers(labels, (0.7, 0.8, 0.7), 3), answers(labels, (0.8, 0.6, 0.7), 4)])
-    fronts, halves = weighed(labels, {"nothing": base, "class-bias": bias, "some": some}, splits=3)
+    base, bias = predictions(labels, (1, 0.9, 0.4), 1), predictions(labels, (0.8, 0.8, 0.7), 2)
+    some = np.stack(
+        [np.full(180, -1), predictions(labels, (0.7, 0.8, 0.7), 3), predictions(labels, (0.8, 0.6, 0.7), 4)]
+    )
+    fronts, splits = compared(labels, {"nothing": base, "class-bias": bias, "some": some}, count=3)
     row, expected = fronts.row("some", 0.002), []
     for i in (1, 2):
-        held = halves[i].held.numpy()
+        heldout = splits[i].heldout.numpy()
         of = [
-            compute_metrics(torch.from_numpy(p[held]), torch.from_numpy(labels[held]), 3) for p in (some[i], base, bias)
+            compute_metrics(torch.from_numpy(p[heldout]), torch.from_numpy(labels[heldout]), 3)
+            for p in (some[i], base, bias)
         ]
         expected.append([of[0].sigma, of[0].worst, of[0].accuracy - of[1].accuracy, of[0].accuracy - of[2].accuracy])
     sigma, worst, change, gain = np.mean(expected, axis=0)
@@ -143,7 +149,7 @@ def test_a_split_that_failed_is_left_out():
 def test_an_entry_that_failed_everywhere_has_no_figures():
     labels = np.repeat([0, 1, 2], 20)
     entries = {"nothing": labels, "class-bias": labels, "some": np.full(60, -1)}
-    row = weighed(labels, entries)[0].row("some", 0.002)
+    row = compared(labels, entries)[0].row("some", 0.002)
     content = row.as_dict()
     assert (row.splits, row.paired) == (0, {})
     assert content["sigma"] is content["delta_accuracy"] is content["paired_vs_class_bias"] is None
@@ -151,13 +157,13 @@ def test_an_entry_that_failed_everywhere_has_no_figures():
 
 
 def test_an_interval_leaves_its_level_outside():
-    """And is centred on the value, where resamples are not."""
+    """It is centred on the value, even if the resamples are not."""
     found = difference(np.concatenate([[7.0], np.arange(1001)]), 0.1)
     assert (found.difference, found.interval) == (7.0, (7.0 - 450.0, 7.0 + 450.0))
 
 
 def test_chance_alone_is_rarely_called_a_difference():
-    """Two entries as good as each other, independent: the 95 % interval should hold 0 in 38 of 40 cases."""
+    """Two entries are equally good: the 95 % interval should hold 0 in 38 of 40 cases."""
     labels = np.repeat([0, 1, 2], (200, 120, 80))
     covered = 0
     for seed in range(40):
@@ -172,7 +178,7 @@ def test_a_real_difference_is_found():
 
 
 def independent(labels, seed, other):
-    """An entry's σ against that of a class bias which takes the same images right or wrong independently of it."""
+    """An entry's σ against that of a class bias whose errors are independent of it."""
     rates = {"nothing": (0.97, 0.8, 0.5), "class-bias": (0.85, 0.8, 0.72), "other": other}
-    entries = {name: answers(labels, rate, [seed, i]) for i, (name, rate) in enumerate(rates.items())}
-    return weighed(labels, entries, seed)[0].row("other", 0.002).paired["class-bias"]
+    entries = {name: predictions(labels, rate, [seed, i]) for i, (name, rate) in enumerate(rates.items())}
+    return compared(labels, entries, seed)[0].row("other", 0.002).paired["class-bias"]

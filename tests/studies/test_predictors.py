@@ -99,9 +99,9 @@ COMPARISON = {
     "base": {"sigma": 0.2},
     "bias_shares": {"spikes": [0.2, 0.4, 0.9]},
     "methods": [
-        {"name": "surgery", "budget": 0.0, "sigma": 0.19, "delta_accuracy": 0.0, "paired_vs_class_bias": None},
+        {"name": "spikes", "budget": 0.0, "sigma": 0.19, "delta_accuracy": 0.0, "paired_vs_class_bias": None},
         {
-            "name": "surgery",
+            "name": "spikes",
             "budget": 0.002,
             "sigma": 0.15,
             "delta_accuracy": -0.001,
@@ -114,7 +114,7 @@ COMPARISON = {
 
 
 def test_gains_by_hand():
-    row = headline_row(COMPARISON, "surgery")
+    row = headline_row(COMPARISON, "spikes")
     gains = gains_of(row, 0.2)
     assert gains["fall"] == Measured(0.05, pytest.approx(0.02 / 1.96, rel=1e-3))
     assert gains["relative_fall"].value == pytest.approx(0.25)
@@ -123,7 +123,7 @@ def test_gains_by_hand():
     assert gains_of(older, 0.2)["fall"] == Measured(pytest.approx(0.05))
     assert "ahead_of_bias" not in gains_of(older, 0.2)
     for method in ("loop", "tau-norm"):
-        with pytest.raises(InputError, match=f"no figures of '{method}'; it has surgery"):
+        with pytest.raises(InputError, match=f"no figures of '{method}'; it has spikes"):
             headline_row(COMPARISON, method)
 
 
@@ -135,14 +135,14 @@ def test_predictors_by_hand():
         "structure": {"effective_rank": 1.7},
         "metrics": {"sigma": 0.2, "accuracy": 0.5, "per_class": [0.5] * 3, "count": [25] * 3},
     }
-    found = make_case("net", "data", diagnosis, COMPARISON, "surgery")
+    found = make_case("net", "data", diagnosis, COMPARISON, "spikes")
     assert found.predictors["bias_share"] == pytest.approx(0.3)
     assert found.predictors["sigma_over_noise"] == pytest.approx(0.2 / (0.1 * np.sqrt(2 / 3)))
     assert found.delta_accuracy == -0.001
     with pytest.raises(InputError, match="holds no spikes"):
-        make_case("net", "data", diagnosis, COMPARISON | {"bias_shares": {}}, "surgery")
+        make_case("net", "data", diagnosis, COMPARISON | {"bias_shares": {}}, "spikes")
     with pytest.raises(InputError, match="other classes"):
-        make_case("net", "data", diagnosis, COMPARISON | {"classes": ["a"]}, "surgery")
+        make_case("net", "data", diagnosis, COMPARISON | {"classes": ["a"]}, "spikes")
 
 
 def test_the_zoo_is_balanced():
@@ -165,11 +165,11 @@ def test_a_net_of_the_zoo_is_trained_as_its_recipe_says():
 def test_the_command_trains_a_zoo_takes_files_and_joins_studies(run, capsys, tmp_path, checkpoint):
     quick = ["--nets", "3", "--splits", "2", "--per-class", "20"]
     assert run("predictors", *quick, "--out", "zoo") == 0
-    assert "3 models, surgery" in capsys.readouterr().out
+    assert "3 models, spikes" in capsys.readouterr().out
     model = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
     assert run("diagnose", *model, "--hessian-samples", "64", "--spikes", "3", "--json") == 0
     (tmp_path / "diagnosis.json").write_text(capsys.readouterr().out)
-    assert run("compare", *model, "--methods", "surgery", "--spikes", "3", "--splits", "2", "--json") == 0
+    assert run("compare", *model, "--methods", "spikes", "--spikes", "3", "--splits", "2", "--json") == 0
     (tmp_path / "compare.json").write_text(capsys.readouterr().out)
     base, *_, last = json.loads((tmp_path / "compare.json").read_text())["methods"]
     assert last["sigma_change"]["difference"] == pytest.approx(last["sigma"] - base["sigma"])
@@ -180,7 +180,7 @@ def test_the_command_trains_a_zoo_takes_files_and_joins_studies(run, capsys, tmp
     assert [found["group"] for found in content["cases"]] == ["digits"] * 4
     assert content["cases"][3]["name"] == "smallnet, digits"
     assert all(np.isfinite(list(found["predictors"].values())).all() for found in content["cases"])
-    assert len(load_cases(tmp_path / "all/predictors.json", "surgery")) == 4
+    assert len(load_cases(tmp_path / "all/predictors.json", "spikes")) == 4
     assert {path.name for path in (tmp_path / "all").iterdir()} == {
         f"predictors.{suffix}" for suffix in ("json", "md", "png", "svg")
     }
@@ -194,7 +194,7 @@ def test_the_command_measures_a_model_of_ones_own(run, capsys, checkpoint):
     assert (content["method"], content["cases"][0]["name"]) == ("class-bias", "smallnet, digits, base")
     assert "ahead_of_bias" not in content["cases"][0]["gains"]
     assert run("predictors", "--nets", "0", "--with", "own/predictors.json", "--out", "all") == 2
-    assert "is no study of 'surgery'" in capsys.readouterr().err
+    assert "is no study of 'spikes'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("own_folder")

@@ -1,1 +1,1 @@
-"""What a person would do instead of an operation."""
+"""What people would do instead of an operation."""

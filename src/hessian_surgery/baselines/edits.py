@@ -1,4 +1,4 @@
-"""Edit: what a method does to a model, as a map of logits, another head, or a step in weight space."""
+"""Edits of a model: a map of its logits, another head, or a step in weight space."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from hessian_surgery.model.head import Head
 from hessian_surgery.types import Array
 
 if TYPE_CHECKING:
-    from hessian_surgery.baselines.subject import Subject
+    from hessian_surgery.baselines.outputs import ModelOutputs
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LogitMap:
     shift: Tensor
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Mapped logits (n, C)."""
+        """Map logits (n, C)."""
         return logits * self.scale.to(logits) + self.shift.to(logits)
 
 
@@ -48,13 +48,13 @@ Edit: TypeAlias = LogitMap | HeadEdit | WeightStep
 
 
 def apply_edits(module: nn.Module, head: Head | None, edits: Sequence[Edit]) -> None:
-    """Carry out a chain of edits on a module's weights; maps of logits are folded into the head.
+    """Apply a chain of edits to a module's weights; maps of logits are folded into the head.
 
-    Steps come first: a map is of the logits that the weights give in the end, also where a step came after it. The
-    module may be a copy of the one that the edits were fitted to.
+    Weight steps are applied first, whatever the order in the chain: a map acts on the logits of
+    the final weights. The module may be a copy of the one that the edits were fitted to.
 
     Raises:
-        InputError: the module has no head that the edit could go into.
+        InputError: the module has no head to put the edit in.
     """
     for edit in sorted(edits, key=lambda edit: not isinstance(edit, WeightStep)):
         if isinstance(edit, WeightStep):
@@ -66,15 +66,17 @@ def apply_edits(module: nn.Module, head: Head | None, edits: Sequence[Edit]) -> 
 @torch.no_grad()
 def _edit_head(module: nn.Module, head: Head | None, edit: LogitMap | HeadEdit) -> None:
     if head is None:
-        raise InputError("model: its logits do not come from a linear layer, so that nothing can be folded into it")
+        raise InputError("model: its logits do not come from a linear layer, so nothing can be folded into it")
     layer = module.get_submodule(head.name)
     assert isinstance(layer, nn.Linear)
     if isinstance(edit, HeadEdit):
-        weight, bias = edit.weight, edit.bias
+        weight = edit.weight
+        bias = edit.bias
     else:
         present = torch.zeros(layer.out_features) if layer.bias is None else layer.bias.detach().cpu()
         scale = edit.scale.cpu()
-        weight, bias = layer.weight.detach().cpu() * scale[:, None], scale * present + edit.shift.cpu()
+        weight = layer.weight.detach().cpu() * scale[:, None]
+        bias = scale * present + edit.shift.cpu()
     if layer.bias is None and bias.any():
         raise InputError(f"model: its head {head.name!r} has no bias to add a class bias to")
     layer.weight.copy_(weight)
@@ -82,15 +84,16 @@ def _edit_head(module: nn.Module, head: Head | None, edit: LogitMap | HeadEdit) 
         layer.bias.copy_(bias)
 
 
-@dataclass(frozen=True)
-class Start:
-    """Where a method begins: the model as it is, or what earlier methods of a chain have made of it.
+@dataclass(frozen=True, eq=False)
+class ChainState:
+    """The model somewhere in a chain of methods: what the next method starts from.
 
     Attributes:
-        logits: of all images (N, C).
-        scale: what earlier maps of the logits multiply a later change of the weights' logits by (C,).
+        logits: logits of all images (N, C).
+        scale: the product of the scales of all maps so far (C,). It multiplies the change that a
+            later weight step makes.
         unmapped: logits (N, C) of the weights so far, before any map.
-        edits: what has been done, in order.
+        edits: the edits so far, in order.
     """
 
     logits: Tensor
@@ -99,35 +102,35 @@ class Start:
     edits: tuple[Edit, ...] = ()
 
     @staticmethod
-    def of(logits: Tensor) -> "Start":
-        """The model as it is."""
-        return Start(logits, torch.ones(logits.shape[1], device=logits.device), logits)
+    def initial(logits: Tensor) -> "ChainState":
+        """Return the state before any edit."""
+        return ChainState(logits, torch.ones(logits.shape[1], device=logits.device), logits)
 
-    def after(self, edit: Edit, subject: "Subject") -> "Start":
-        """Where the next method of a chain begins; a step in weight space is measured by a forward pass."""
+    def after(self, edit: Edit, outputs: "ModelOutputs") -> "ChainState":
+        """Return the state after a further edit; a weight step is measured by a forward pass."""
         edits = (*self.edits, edit)
         if isinstance(edit, LogitMap):
             return replace(self, logits=edit(self.logits), scale=self.scale * edit.scale.to(self.scale), edits=edits)
         if isinstance(edit, HeadEdit):
-            if subject.features is None:
-                raise InputError("model: its logits do not come from a linear layer that could be fitted anew")
-            logits = subject.features @ edit.weight.to(subject.features).T + edit.bias.to(subject.features)
+            if outputs.features is None:
+                raise InputError("model: its logits do not come from a linear layer that could be fitted again")
+            logits = outputs.features @ edit.weight.to(outputs.features).T + edit.bias.to(outputs.features)
             return replace(self, logits=logits, unmapped=logits, edits=edits)
         if not edit.coefficients.any():
             return replace(self, edits=edits)
-        unmapped = self.moved(edit, subject)
-        return replace(self, logits=self._mapped(unmapped), unmapped=unmapped, edits=edits)
+        unmapped = self._unmapped_after(edit, outputs)
+        return replace(self, logits=self._map(unmapped), unmapped=unmapped, edits=edits)
 
-    def looked_at(self, edit: WeightStep, subject: "Subject", positions: Tensor) -> Tensor:
-        """Logits (n, C) of some images after a further step, by a forward pass."""
-        return self._mapped(self.moved(edit, subject, positions), positions)
+    def logits_after(self, edit: WeightStep, outputs: "ModelOutputs", positions: Tensor) -> Tensor:
+        """Measure the logits (n, C) of some images after a further step, by a forward pass."""
+        return self._map(self._unmapped_after(edit, outputs, positions), positions)
 
-    def moved(self, edit: WeightStep, subject: "Subject", positions: Tensor | None = None) -> Tensor:
-        """Logits of the weights after a further step, before any map, by a forward pass."""
+    def _unmapped_after(self, edit: WeightStep, outputs: "ModelOutputs", positions: Tensor | None = None) -> Tensor:
+        """Measure the logits of the weights after a further step, before any map."""
         steps = [e.directions.step(e.coefficients) for e in (*self.edits, edit) if isinstance(e, WeightStep)]
-        return subject.measured(torch.stack(steps).sum(dim=0), positions)
+        return outputs.measured(torch.stack(steps).sum(dim=0), positions)
 
-    def _mapped(self, unmapped: Tensor, positions: Tensor | None = None) -> Tensor:
-        """What the maps so far make of the logits of moved weights."""
+    def _map(self, unmapped: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Apply the maps so far to the logits of moved weights."""
         whole = slice(None) if positions is None else positions
         return self.logits[whole] + self.scale * (unmapped - self.unmapped[whole])

@@ -1,4 +1,4 @@
-"""Fine-tuning, the rival of surgery that goes back to the training data: plain, reweighted, or projected off spikes."""
+"""Fine-tuning, the baseline that needs the training data: plain, reweighted or off the spikes."""
 
 import math
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from hessian_surgery.model.classifier import Classifier, as_classifier, determin
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.head import find_head
 from hessian_surgery.model.losses import Loss, LossName, make_loss
-from hessian_surgery.model.parameters import ParameterSpace, parameter_space
-from hessian_surgery.operation.problem import refuse_half_precision
+from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
 from hessian_surgery.seeding import generator
 from hessian_surgery.types import Progress
 
-TRAINED_PART = 0.9  # of each class, where the rest is held out for the spikes
+# With `FinetuneConfig.project`, the share of each class to train on; the spikes come from the rest.
+TRAINED_SHARE = 0.9
 
 
 def _require(holds: bool, name: str, value: object, needed: str) -> None:
@@ -40,17 +40,17 @@ class FinetuneConfig:
     """How to fine-tune. The defaults are the paper's classic fine-tuning.
 
     Attributes:
-        loss: cross-entropy, focal (γ = 2), or class-balanced (effective number, β = (N − 1) / N).
-        epochs: passes over the training images, each in an order of its own.
+        loss: cross-entropy, focal (γ = 2) or class-balanced (effective number, β = (N − 1) / N).
+        epochs: passes over the training images, each in a new order.
         learning_rate: Adam's, constant.
-        batch_size: images per step; what is left over at an epoch's end waits for the next epoch's order.
-        head_epochs: of the epochs, how many at first train the head (the last linear layer) alone; then Adam starts
-            anew on all weights.
-        project: K, the spikes whose span the gradient is projected off; they are found anew at the start of each epoch.
-            Adam then scales each weight's gradient by its own history, so that a step is no longer quite orthogonal to
-            them: the projection is of the gradient, as in the paper.
+        batch_size: images per step. An epoch skips the images at its end that do not fill a batch.
+        head_epochs: how many of the epochs, the first ones, train only the head (the last linear
+            layer). Adam then starts again on all weights.
+        project: K, the number of spikes that each gradient is projected off; they are found again
+            at the start of each epoch. As in the paper, only the gradient is projected: Adam
+            rescales it, so a step is not quite orthogonal to the spikes.
         spike_steps: m, Lanczos steps for the spikes.
-        spike_samples: n, images in the Hessian batch, drawn anew each epoch.
+        spike_samples: n, images in the Hessian batch, drawn again each epoch.
         seed: fixes every random draw.
     """
 
@@ -65,16 +65,17 @@ class FinetuneConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        rate, losses = self.learning_rate, get_args(LossName)
+        rate = self.learning_rate
+        losses = get_args(LossName)
         _require(self.loss in losses, "loss", self.loss, f"one of {', '.join(losses)}")
         _require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
         _require(rate > 0 and math.isfinite(rate), "learning_rate", rate, "a positive number")
-        _require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2, for BatchNorm to have a variance")
+        _require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2: BatchNorm needs a variance")
         fits = 0 <= self.head_epochs <= self.epochs
         _require(fits, "head_epochs", self.head_epochs, f"between 0 and the number of epochs ({self.epochs})")
         _require(self.project >= 0, "project", self.project, "0 or more")
         enough = self.spike_steps >= max(1, self.project)
-        _require(enough, "spike_steps", self.spike_steps, f"at least 1 and as many as project ({self.project})")
+        _require(enough, "spike_steps", self.spike_steps, f"at least 1 and at least project ({self.project})")
         _require(self.spike_samples >= 1, "spike_samples", self.spike_samples, "at least 1")
         _require(self.seed >= 0, "seed", self.seed, "0 or more")
 
@@ -89,7 +90,7 @@ FINETUNES: dict[str, FinetuneConfig] = {
 
 @dataclass(frozen=True)
 class _Phase:
-    """Epochs first..last-1, in which the weights of `space` are trained."""
+    """Epochs `first` to `last` − 1, which train the weights of `space`."""
 
     first: int
     last: int
@@ -98,16 +99,18 @@ class _Phase:
 
 @dataclass(frozen=True)
 class _Job:
+    """A checked call of `finetune`; the spikes come from `spike_data`, if they are asked for."""
+
     classifier: Classifier
     config: FinetuneConfig
     train: LabelledSet
-    held: LabelledSet | None
+    spike_data: LabelledSet | None
     loss: Loss
     phases: tuple[_Phase, ...]
 
     @property
     def steps(self) -> int:
-        """Steps in an epoch."""
+        """Return the number of steps in an epoch."""
         return len(self.train) // self.config.batch_size
 
 
@@ -119,25 +122,30 @@ def finetune(
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Train the model's trainable weights further, in place, in training mode (BatchNorm's statistics move).
+    """Train the model's trainable weights further, in place and in training mode.
 
-    Mode, requires_grad, .grad and the global random state come back as they were; so do weights and buffers if anything
-    goes wrong. The images are read once and held on the model's device. With `config.project` nine tenths of each class
-    are trained on and the spikes come from the rest.
+    BatchNorm's statistics move. Mode, requires_grad, .grad and the global random state are
+    restored; so are weights and buffers if anything goes wrong. The images are read once and kept
+    on the model's device. With `config.project`, nine tenths of each class are trained on and the
+    spikes come from the rest.
 
     Args:
-        model: weights in float32 or more; on a GPU the forward pass runs in bfloat16 where autocast allows it.
+        model: weights in float32 or more; on a GPU the forward pass uses autocast to bfloat16.
         data: the training images, in any form that `as_labelled` takes.
-        config: how.
-        folder: where the state is kept after each epoch. Called again with the same model, data and config, the run
-            goes on from there and ends with the same weights (on a CPU bit for bit), or is already finished.
-        progress: called with (steps done, steps in all) after each step.
+        config: how to train.
+        folder: where the state is saved after each epoch. A second call with the same model, data
+            and config resumes from there and ends with the same weights (on a CPU bit for bit). If
+            the run is finished, it only loads them.
+        progress: called with (steps done, all steps) after each step.
 
     Raises:
-        InputError: an argument is at fault, the folder holds another run, or the loss is no longer finite.
+        InputError: an argument is wrong, the folder holds another run, or the loss is no longer
+            finite.
     """
-    classifier, given = as_classifier(model), as_labelled(data)
-    module, device = classifier.module, classifier.device
+    classifier = as_classifier(model)
+    given = as_labelled(data)
+    module = classifier.module
+    device = classifier.device
     job = _prepare(classifier, given, config)
     identity = fingerprint(asdict(config), module, given) if folder else ""
     forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
@@ -156,17 +164,18 @@ def _prepare(classifier: Classifier, given: LabelledSet, config: FinetuneConfig)
     space = parameter_space(classifier.module)
     refuse_half_precision(space)
     check_classifier(classifier, given)
-    train, held = given, None
+    train = given
+    spike_data = None
     if config.project:
-        train, held = stratified_split(given, (TRAINED_PART, 1 - TRAINED_PART), config.seed)
-        few = f"data with more than {len(given)} images: no class has enough for a tenth of it to be held out"
-        _require(len(held) > 0, "project", config.project, f"0, or given {few}")
+        train, spike_data = stratified_split(given, (TRAINED_SHARE, 1 - TRAINED_SHARE), config.seed)
+        few = f"0 with {len(given)} images: no class has enough to hold a tenth of it out for the spikes"
+        _require(len(spike_data) > 0, "project", config.project, few)
     fits = config.batch_size <= len(train)
     _require(fits, "batch_size", config.batch_size, f"at most the number of training images ({len(train)})")
-    # On the GPU from the start: a recorded step cannot fetch the class weights from the host.
+    # On the GPU now, because a recorded step cannot fetch the class weights from the host.
     counts = train.counts.cuda(space.device) if space.device.type == "cuda" else train.counts
     loss = make_loss(config.loss, counts)
-    return _Job(classifier, config, train, held, loss, _phases(classifier, train, space, config))
+    return _Job(classifier, config, train, spike_data, loss, _phases(classifier, train, space, config))
 
 
 def _phases(
@@ -180,8 +189,8 @@ def _phases(
         raise InputError(
             f"head_epochs: got {config.head_epochs}, but no linear layer of the model gives its logits; give 0"
         )
-    chosen = {id(parameter) for parameter in head.module.parameters()}
-    rows = [row for row in zip(space.names, space.parameters, space.aliases, strict=True) if id(row[1]) in chosen]
+    own = {id(parameter) for parameter in head.module.parameters()}
+    rows = [row for row in zip(space.names, space.parameters, space.aliases, strict=True) if id(row[1]) in own]
     if not rows:
         raise InputError(f"head_epochs: got {config.head_epochs}, but the head {head.name!r} is frozen; give 0")
     names, parameters, aliases = zip(*rows, strict=True)
@@ -205,7 +214,8 @@ def _training_mode(module: nn.Module) -> Iterator[None]:
 
 
 def _run(job: _Job, folder: Path | None, identity: str, progress: Progress | None) -> None:
-    config, device = job.config, job.classifier.device
+    config = job.config
+    device = job.classifier.device
     done, moments = load_state(folder, job.classifier.module, identity) if folder else (0, {})
     if done == config.epochs:
         return
@@ -219,21 +229,21 @@ def _run(job: _Job, folder: Path | None, identity: str, progress: Progress | Non
             load_moments(training, moments)
         step = recorded(training, train.fetch(example), train.labels.to(device)[example])
         for epoch in range(done, phase.last):
-            if job.held is not None:
-                _find_spikes(job, job.held, training, epoch)
+            if job.spike_data is not None:
+                _find_spikes(job, job.spike_data, training, epoch)
             _train_epoch(job, train, training, step, epoch, progress)
             done = epoch + 1
             if folder:
                 save_state(folder, training, done, identity)
 
 
-def _find_spikes(job: _Job, held: LabelledSet, training: Training, epoch: int) -> None:
-    """The leading directions at the present weights, into the rows that the step projects off."""
+def _find_spikes(job: _Job, spike_data: LabelledSet, training: Training, epoch: int) -> None:
+    """Write the spikes at the present weights into the rows that the step projects off."""
     config = job.config
-    batch = hessian_batch(held, config.spike_samples, seed=config.seed, iteration=epoch)
+    batch = hessian_batch(spike_data, config.spike_samples, seed=config.seed, iteration=epoch)
     operator = Hessian(job.classifier, batch, training.space, job.loss)
     found = lanczos(operator, config.project, steps=config.spike_steps, seed=config.seed, iteration=epoch)
-    training.spikes.zero_()  # where fewer are positive, the rows that are left take nothing away
+    training.spikes.zero_()  # if fewer are positive, the remaining rows project off nothing
     for i in range(len(found)):
         training.spikes[i].copy_(found.vector(i))
 
@@ -241,17 +251,19 @@ def _find_spikes(job: _Job, held: LabelledSet, training: Training, epoch: int) -
 def _train_epoch(
     job: _Job, train: LabelledSet, training: Training, step: Step, epoch: int, progress: Progress | None
 ) -> None:
-    config, device = job.config, job.classifier.device
+    config = job.config
+    device = job.classifier.device
     draw = generator(config.seed, "finetune", epoch)
     order = torch.randperm(len(train), generator=draw)[: job.steps * config.batch_size].to(device)
     _seed(device, int(torch.randint(2**62, (), generator=draw)))
     labels = train.labels.to(device)
     training.total.zero_()
-    for i, chosen in enumerate(order.split(config.batch_size), start=1):
-        step(train.fetch(chosen), labels[chosen])
+    for i, positions in enumerate(order.split(config.batch_size), start=1):
+        step(train.fetch(positions), labels[positions])
         if progress is not None:
             progress(epoch * job.steps + i, config.epochs * job.steps)
-    # Asked for once an epoch: asking after each step would keep a GPU waiting. What is not finite stays so in a sum.
+    # Read once an epoch: reading it after each step would keep a GPU waiting. A sum stays infinite or
+    # NaN once it is.
     if not torch.isfinite(training.total):
         raise InputError(
             f"learning_rate: got {config.learning_rate:g}, and the loss in epoch {epoch + 1} is "
@@ -260,7 +272,7 @@ def _train_epoch(
 
 
 def _seed(device: torch.device, seed: int) -> None:
-    """Seed what dropout draws from, on this device and the CPU alone."""
+    """Seed the generators that dropout draws from: only this device's and the CPU's."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.default_generators[device.index or 0].manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The last layer fitted anew: class-balanced logistic regression on the model's own features."""
+"""The last layer fitted again: class-balanced logistic regression on the model's own features."""
 
 import numpy as np
 import torch
@@ -12,49 +12,56 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.head import Head
 from hessian_surgery.types import Array
 
-# Strength of the pull towards the head as it is, per unit of squared distance.
+# Strength of the pull towards the present head, per unit of squared distance.
 PULLS = (1e-3, 1e-2, 1e-1, 1.0)
-# Parts of the way from the present head to the fitted one.
+# How far to go from the present head to the fitted one.
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 FOLDS = 2
 
 
 def refit(head: Head, features: Tensor, labels: Tensor, classes: int) -> list[tuple[HeadEdit, Tensor]]:
-    """Candidate heads fitted to features (n, d), each with logits (n, C) of images that it was not fitted to.
+    """Fit candidate heads to features (n, d).
 
-    The features of a trained network can be fitted perfectly, so that the choice of pull and share must be made on
-    other images: each half's logits come from a head that was fitted to the other half.
+    Features of a trained network can be fitted perfectly, so pull and share must be chosen on
+    other images. Each candidate therefore comes with cross-fitted logits (n, C): the logits of
+    each fold come from a head that was fitted to the other fold.
+
+    Raises:
+        InputError: a class has too few images for every fold to have one.
     """
     weight = head.module.weight.detach().to(features)
     bias = torch.zeros(len(weight)).to(features) if head.module.bias is None else head.module.bias.detach().to(features)
     if int(torch.bincount(labels, minlength=classes).min()) < FOLDS:
-        raise InputError(f"a refit of the last layer needs {FOLDS} images of each class in the calibration half")
+        raise InputError(f"a refit of the last layer needs {FOLDS} calibration images of each class")
     fold = stratified_folds(labels, FOLDS)
     found = []
     for pull in PULLS:
-        crossed = torch.empty(len(features), len(weight), device=features.device)
+        cross_fitted = torch.empty(len(features), len(weight), device=features.device)
         pieces = {}
         for part in range(FOLDS):
-            inside = fold != part
-            pieces[part] = fit_head(features[inside], labels[inside], weight, bias, pull, classes)
+            others = fold != part
+            pieces[part] = fit_head(features[others], labels[others], weight, bias, pull, classes)
         whole = fit_head(features, labels, weight, bias, pull, classes)
         for share in SHARES:
             for part, (w, b) in pieces.items():
-                inside = fold == part
-                crossed[inside] = features[inside] @ torch.lerp(weight, w, share).T + torch.lerp(bias, b, share)
+                own = fold == part
+                cross_fitted[own] = features[own] @ torch.lerp(weight, w, share).T + torch.lerp(bias, b, share)
             edit = HeadEdit(torch.lerp(weight, whole[0], share), torch.lerp(bias, whole[1], share))
-            found.append((edit, crossed.clone()))
+            found.append((edit, cross_fitted.clone()))
     return found
 
 
 def fit_head(
     features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, pull: float, classes: int
 ) -> tuple[Tensor, Tensor]:
-    """The head (C, d), (C,) of least class-balanced cross-entropy + pull/2 · ‖change‖², from the present one on."""
+    """Find the head (C, d), (C,) that minimizes class-balanced cross-entropy + pull/2 · ‖change‖².
+
+    The search starts at the present head, `weight` and `bias`.
+    """
     counts = torch.bincount(labels, minlength=classes)
     balance = torch.where(counts > 0, len(labels) / (classes * counts.clamp(min=1)), 0).to(features)
     outputs, width = weight.shape
-    # Features of unit mean square, so that a pull means the same for every network.
+    # With features of unit mean square, a pull means the same for every network.
     scale = features.square().mean().sqrt().clamp(min=1e-12)
     scaled = features / scale
     start = features @ weight.T + bias

@@ -1,4 +1,4 @@
-"""A training's state on disk after each epoch, so that a run killed at any moment goes on and ends the same."""
+"""A training's state on disk after each epoch: a killed run resumes and ends the same."""
 
 import hashlib
 import json
@@ -17,14 +17,14 @@ from hessian_surgery.weights.tensorfile import read_tensors, save_tensors, weigh
 
 
 def own_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers by name, those that `state_dict` leaves out as well; not copies."""
+    """Return all parameters and buffers by name, also those not in `state_dict`; not copies."""
     return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
 def fingerprint(config: Mapping[str, Any], module: nn.Module, data: LabelledSet) -> str:
-    """A hash of choices, starting weights and buffers, what of them is trainable, and which samples with which labels.
+    """Hash the choices, starting weights and buffers, what is trainable, and samples with labels.
 
-    Not of the inputs themselves: that would read the whole set once more.
+    The inputs themselves are left out: reading them would take another pass over the data.
     """
     trainable = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     digest = hashlib.sha256(json.dumps([config, trainable, data.classes], sort_keys=True).encode())
@@ -34,24 +34,32 @@ def fingerprint(config: Mapping[str, Any], module: nn.Module, data: LabelledSet)
 
 
 def save_state(folder: Path, training: Training, epochs: int, identity: str) -> None:
-    """Write the state after so many epochs as one file: it is there whole, or the one before it is."""
-    held = {f"module.{name}": tensor for name, tensor in own_tensors(training.classifier.module).items()}
-    save_tensors(_path(folder), held | training.moments, {"identity": identity, "epochs": str(epochs)})
+    """Write the state after `epochs` epochs as one file, which replaces the last one at once."""
+    tensors = {f"module.{name}": tensor for name, tensor in own_tensors(training.classifier.module).items()}
+    save_tensors(_path(folder), tensors | training.moments, {"identity": identity, "epochs": str(epochs)})
 
 
 def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dict[str, Tensor]]:
-    """Bring a saved state's weights and buffers into the module; how many epochs are done, and Adam's moments then."""
+    """Load a saved state's weights and buffers into the module.
+
+    Returns:
+        How many epochs are done (0 if there is no state), and Adam's moments.
+
+    Raises:
+        InputError: the file cannot be read, or it belongs to another run.
+    """
     if not _path(folder).exists():
         return 0, {}
     try:
         tensors, metadata = read_tensors(_path(folder))
-        theirs, epochs = metadata["identity"], int(metadata["epochs"])
+        theirs = metadata["identity"]
+        epochs = int(metadata["epochs"])
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise InputError(f"folder: {_path(folder)} cannot be read: {error}") from error
     if theirs != identity:
         raise InputError(
             f"folder: {folder} holds a fine-tuning with other options, starting weights or labels; "
-            "give those again, or another folder"
+            "give the same ones again, or another folder"
         )
     with torch.no_grad():
         for name, tensor in own_tensors(module).items():
@@ -61,7 +69,7 @@ def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dic
 
 @torch.no_grad()
 def load_moments(training: Training, moments: Mapping[str, Tensor]) -> None:
-    """Bring Adam's moments back in place."""
+    """Load Adam's moments in place."""
     for name, tensor in training.moments.items():
         tensor.copy_(moments[name])
 

@@ -41,7 +41,9 @@ def make_app(text: str) -> typer.Typer:
     )
 
 
-app = make_app("Lift the weak classes of a trained classifier by a small step in weight space; protect the strong ones.")
+app = make_app(
+    "Lift the weak classes of a trained classifier by a small step in weight space; protect the strong ones."
+)
 studies = make_app("Run one of the paper's experiments on a classifier; its weights stay as they were.")
 
 

@@ -8,16 +8,22 @@ import typer
 
 from hessian_surgery.data.sources import SPECS
 
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+Json: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
+]
 Seed: TypeAlias = Annotated[int, typer.Option(help="Fixes every random draw.", min=0)]
 Device: TypeAlias = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default cuda if there is one.")]
 DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Show what it would cost, and stop.")]
-Figures: TypeAlias = Annotated[Path | None, typer.Option(help="Also write every figure to this folder, as SVG and PNG.")]
+Figures: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Also write every figure to this folder, as SVG and PNG.")
+]
 RunFolder: TypeAlias = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 OutputFile: TypeAlias = Annotated[Path, typer.Option(help="The file to write.")]
 Patch: TypeAlias = Annotated[Path, typer.Argument(help="The patch.safetensors of a run.")]
 Splits: TypeAlias = Annotated[int, typer.Option(help="How often the images are split into halves.")]
-Model: TypeAlias = Annotated[str, typer.Option(help="resnet18, resnet34, resnet50, smallnet, or package.module:factory.")]
+Model: TypeAlias = Annotated[
+    str, typer.Option(help="resnet18, resnet34, resnet50, smallnet, or package.module:factory.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +65,9 @@ class SpikeOptions:
         float | None, typer.Option(help="GB that the basis may take; less means more restarts.")
     ] = None
     loss: Annotated[str | None, typer.Option(help="cross-entropy, focal or class-balanced.")] = None
-    parameters: Annotated[
-        str | None, typer.Option(help="Glob over the weights that may move, such as 'layer4.*'.")
-    ] = None
+    parameters: Annotated[str | None, typer.Option(help="Glob over the weights that may move, such as 'layer4.*'.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,13 +33,9 @@ ABOUT_A_MODEL = ("checkpoint", "loss", "mean", "std")
 class PredictorsOptions(ConfigOptions, InputOptions):
     """The options of `study predictors`."""
 
-    diagnosis: Annotated[
-        list[Path] | None, typer.Option(help="The JSON that diagnose printed about a model.")
-    ] = None
+    diagnosis: Annotated[list[Path] | None, typer.Option(help="The JSON that diagnose printed about a model.")] = None
     comparison: Annotated[list[Path] | None, typer.Option(help="The JSON that compare printed about it.")] = None
-    earlier: Annotated[
-        list[Path] | None, typer.Option("--with", help="A predictors.json about other models.")
-    ] = None
+    earlier: Annotated[list[Path] | None, typer.Option("--with", help="A predictors.json about other models.")] = None
     method: Annotated[str, typer.Option(help="The method whose gain is predicted: an entry of compare.")] = METHOD
     nets: Annotated[int, typer.Option(help="How many of the zoo's nets to train; 0 for none.")] = len(RECIPES)
     per_class: Annotated[int | None, typer.Option(help="Images per class at most.", min=2)] = None

@@ -69,9 +69,7 @@ def study_bulk_walk(options: BulkWalkOptions) -> None:
 
 def study_linearization(options: ProbeOptions) -> None:
     """Compare planned changes of class accuracy with measured ones, at many step lengths."""
-    conduct(
-        "linearization", linearization.linearization, linearization, options, BOTH, {"epsilon": options.epsilon}
-    )
+    conduct("linearization", linearization.linearization, linearization, options, BOTH, {"epsilon": options.epsilon})
 
 
 def study_effective_rank(options: ProbeOptions) -> None:

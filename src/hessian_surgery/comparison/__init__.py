@@ -1,1 +1,1 @@
-"""Every method on one front: repeated splits, equal accuracy, error bars, and the advice drawn from them."""
+"""All methods on one front: repeated splits, equal accuracy, error bars, and advice from them."""

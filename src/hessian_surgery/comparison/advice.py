@@ -1,11 +1,12 @@
-"""The advice: which method to use on this model, in one sentence, from the intervals."""
+"""The advice: which method to use on this model, in one sentence."""
 
 from dataclasses import dataclass
 
-from hessian_surgery.comparison.fronts import Fronts, difference
+from hessian_surgery.comparison.bootstrap import difference
+from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.evidence.paired_tests import Difference
 
-# Controls, which are not recommended.
+# Controls and the reference: none of them is held against class bias.
 CONTROLS = ("nothing", "temperature", "class-bias", "random")
 
 
@@ -14,7 +15,7 @@ class Advice:
     """What to use.
 
     Attributes:
-        method: the entry, or `nothing`.
+        method: the entry's name, or `nothing`.
         sentence: why, with figures.
     """
 
@@ -23,10 +24,10 @@ class Advice:
 
 
 def advise(fronts: Fronts) -> Advice:
-    """One sentence from the intervals at the headline budget.
+    """Advise on a method, from the intervals at the headline budget.
 
-    The levels of the intervals are corrected for the number of methods that are held against class bias: the best of
-    ten is ahead of it by luck alone more often than not.
+    The intervals are corrected for the number of methods: by luck alone, the best of ten often
+    beats class bias.
     """
     bias = fronts.row("class-bias", fronts.headline)
     if not bias.splits:
@@ -34,45 +35,52 @@ def advise(fronts: Fronts) -> Advice:
     contenders = [name for name in fronts.gains if name.partition(":")[0] not in CONTROLS]
     level = 0.05 / max(1, len(contenders))
 
-    def against(what: str) -> dict[str, Difference]:
+    def compared(what: str) -> dict[str, Difference]:
         return {name: difference(getattr(fronts.gains[name], what), level) for name in contenders}
 
-    spread, beside, right = against("sigma"), against("sigma_at_budget"), against("accuracy")
-    lowered, raised = against("sigma_change"), against("accuracy_change")
-    # A method that leaves the model alone is no gain, however badly class bias fares.
+    spread = compared("sigma")
+    lowered = compared("sigma_change")
+    raised = compared("accuracy_change")
+    # A method that leaves the model alone is no gain, however badly class bias does.
     effective = [n for n in contenders if lowered[n].interval[1] < 0 or raised[n].interval[0] > 0]
     leaders = [name for name in effective if spread[name].interval[1] < 0]
     if leaders:
         best = min(leaders, key=lambda name: spread[name].difference)
         return Advice(best, f"{best}: σ {_below(spread[best])} class bias at the same accuracy.")
+    beside = compared("sigma_at_budget")
+    right = compared("accuracy")
     even = [name for name in effective if beside[name].interval[0] <= 0]
     gainers = [name for name in even if right[name].interval[0] > max(0.0, beside[name].difference)]
     if gainers:
         best = max(gainers, key=lambda name: right[name].difference)
-        return Advice(best, f"{best}: accuracy {right[best]} against class bias, and as even (σ {beside[best]}).")
+        sentence = f"{best}: accuracy {right[best]} against class bias, and σ is not clearly higher ({beside[best]})."
+        return Advice(best, sentence)
     if fronts.bias_effect.interval[1] >= 0:
         return _without_bias(fronts, effective, lowered)
-    return _bias(fronts, spread)
+    return _with_bias(fronts, spread)
 
 
 def _without_bias(fronts: Fronts, effective: list[str], lowered: dict[str, Difference]) -> Advice:
-    """Where class bias does not lower σ beyond noise."""
+    """Advise where class bias does not lower σ beyond noise."""
     lowering = [name for name in effective if lowered[name].interval[1] < 0]
+    effect = fronts.bias_effect
     if not lowering:
-        return Advice("nothing", f"Nothing lowers σ beyond noise (class bias: {fronts.bias_effect}): keep the model.")
+        return Advice("nothing", f"Nothing lowers σ beyond noise (class bias: {effect}): keep the model.")
     best = min(lowering, key=lambda name: lowered[name].difference)
-    return Advice(best, f"{best}: σ {lowered[best]} against the model as it is; class bias shows {fronts.bias_effect}.")
+    sentence = f"{best}: σ {lowered[best]} against the model as it is; class bias: {effect}, within noise."
+    return Advice(best, sentence)
 
 
-def _bias(fronts: Fronts, spread: dict[str, Difference]) -> Advice:
-    """Where class bias lowers σ, and no other method is ahead of it."""
+def _with_bias(fronts: Fronts, spread: dict[str, Difference]) -> Advice:
+    """Advise where class bias lowers σ, and no other method is ahead of it."""
     closest = min(spread, key=lambda name: spread[name].difference, default=None)
     if closest is None:
         return Advice("class-bias", f"Class bias lowers σ: {fronts.bias_effect}.")
-    if spread[closest].interval[0] > 0:
-        return Advice("class-bias", f"Class bias is best here: the next, {closest}, is behind (σ {spread[closest]}).")
-    rest = f"the closest, {closest}: σ {spread[closest]}"
-    return Advice("class-bias", f"Class bias is enough here: the difference to others is within noise ({rest}).")
+    gap = spread[closest]
+    if gap.interval[0] > 0:
+        return Advice("class-bias", f"Class bias is best here: the next best, {closest}, is behind (σ {gap}).")
+    sentence = f"Class bias is enough here: other methods differ within noise (the closest, {closest}: σ {gap})."
+    return Advice("class-bias", sentence)
 
 
 def _below(found: Difference) -> str:

@@ -1,4 +1,4 @@
-"""Fronts: σ and the worst class against accuracy on held-out images, with intervals from a bootstrap over images."""
+"""Fronts: σ and the worst class against accuracy, on held-out images."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,38 +8,38 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.baselines.edits import Edit
-from hessian_surgery.baselines.subject import Subject
-from hessian_surgery.comparison.protocol import Half, Protocol
-from hessian_surgery.comparison.running import Outcome
+from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.comparison.bootstrap import Tally, difference, draw_weights, gap_to_front, mean_gap, tally
+from hessian_surgery.comparison.protocol import Protocol, Split
+from hessian_surgery.comparison.run_entry import EntryResult
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.paired_tests import Difference
-from hessian_surgery.evidence.rates import unbeaten
-from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
 
-RESAMPLES = 2000
-# What every row is compared with at equal accuracy.
-REFERENCES = ("class-bias", "surgery")
+# The entries that every row is compared with, at equal accuracy.
+REFERENCES = ("class-bias", "spikes")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One entry at one budget, on held-out images, the mean over splits. Fractions, not percent.
+    """One entry at one budget: means over splits, on held-out images. Fractions, not percent.
 
     Attributes:
-        name: of the entry.
-        budget: accuracy that it might give up on the calibration half; None where it has one point.
+        name: the entry's name.
+        budget: accuracy that it may give up on the calibration images; None if it has one point.
         splits: how many splits it was judged on.
-        delta_accuracy: against the model as it is.
+        delta_accuracy: accuracy minus that of the original model.
         sigma: σ of the class accuracies.
-        sigma_se: its standard error, by a bootstrap over images.
-        sigma_spread: its standard deviation over splits.
+        sigma_se: standard error of `sigma`, by a bootstrap over images.
+        sigma_spread: standard deviation of `sigma` over splits.
         worst: the worst class's accuracy.
         balanced_accuracy: mean of the class accuracies.
-        seconds: preparing once and fitting on one split.
-        paired: difference of σ to other entries' fronts at this row's accuracy, with 95 % intervals.
+        seconds: seconds to prepare once and to fit one split.
+        paired: by entry, σ minus the σ of that entry's front at this row's accuracy, with 95 %
+            intervals.
         reasons: why it failed, by split.
-        sigma_change: σ less that of the model as it is, with its 95 % interval; None where there are no figures.
+        sigma_change: σ minus that of the original model, with its 95 % interval; None if there are
+            no figures.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Row:
     sigma_change: Difference | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The form that `compare --json` prints; a row that has no figures gives null and the reason."""
+        """Return what `compare --json` prints; a row without figures has nulls and a reason."""
         names = ("delta_accuracy", "sigma", "sigma_se", "sigma_spread", "worst", "balanced_accuracy")
         figures = {name: getattr(self, name) if self.splits else None for name in names}
         paired = {f"paired_vs_{name.replace('-', '_')}": vars(found) for name, found in self.paired.items()}
@@ -77,14 +77,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Gain:
-    """An entry against class bias in every resample of the images (R + 1,); the first is the images themselves.
+    """An entry against class bias, by resample (R + 1,); the first value is the images themselves.
 
     Attributes:
-        sigma: σ less that of class bias at the same accuracy.
-        sigma_at_budget: σ less that of class bias at the same budget.
-        accuracy: accuracy less that of class bias at the same budget.
-        sigma_change: σ less that of the model as it is.
-        accuracy_change: accuracy less that of the model as it is.
+        sigma: σ minus that of class bias at the same accuracy.
+        sigma_at_budget: σ minus that of class bias at the same budget.
+        accuracy: accuracy minus that of class bias at the same budget.
+        sigma_change: σ minus that of the original model.
+        accuracy_change: accuracy minus that of the original model.
     """
 
     sigma: Array
@@ -103,14 +103,16 @@ class Fronts:
         images: N.
         splits: S.
         headline: the budget that the advice is about.
-        base: σ, worst class, balanced accuracy and accuracy of the model as it is, on held-out halves.
+        base: σ, worst class, balanced accuracy and accuracy of the original model, on held-out
+            images.
         rows: one per entry and budget.
-        bias_effect: σ of class bias at the headline budget less that of the model as it is.
-        gains: of each entry at the headline budget over class bias.
-        bias_shares: per family of directions, the share of each one's logit change that a class bias explains.
-        predicted: the answer to each image (S, N), by entry and budget, for whoever wants other statistics.
-        edits: what each entry does to the model at the headline budget, as fitted on the first split.
-        subject: what was computed once.
+        bias_effect: σ of class bias at the headline budget minus that of the original model.
+        gains: each entry against class bias, at the headline budget.
+        bias_shares: by family of directions, the share of each direction's logit change that a
+            class bias explains.
+        predicted: predictions for all images (S, N), by entry and budget, for other statistics.
+        edits: each entry's edits of the model at the headline budget, as fitted on the first split.
+        outputs: the original model's outputs.
     """
 
     classes: tuple[str, ...]
@@ -124,10 +126,10 @@ class Fronts:
     bias_shares: dict[str, list[float]]
     predicted: dict[str, Tensor]
     edits: dict[str, tuple[Edit, ...]]
-    subject: Subject
+    outputs: ModelOutputs
 
     def as_dict(self) -> dict[str, Any]:
-        """Its figures as plain values: fractions, not percent."""
+        """Return the figures as plain values: fractions, not percent."""
         return {
             "classes": list(self.classes),
             "images": self.images,
@@ -139,134 +141,76 @@ class Fronts:
         }
 
     def row(self, name: str, budget: float | None = None) -> Row:
-        """The row of an entry at a budget."""
+        """Return the row of an entry at a budget.
+
+        Raises:
+            InputError: there is no such row.
+        """
         found = next((row for row in self.rows if row.name == name and row.budget == budget), None)
         if found is None:
-            there = ", ".join(sorted({f"{row.name} at {row.budget}" for row in self.rows}))
-            raise InputError(f"name: there is no row for {name!r} at a budget of {budget}; there are {there}")
+            known = ", ".join(sorted({f"{row.name} at {row.budget}" for row in self.rows}))
+            raise InputError(f"name: there is no row for {name!r} at a budget of {budget}; there are {known}")
         return found
 
 
-@dataclass(frozen=True)
-class Tally:
-    """Figures of one outcome for each resample of the images and each split (R + 1, S); the first row is the images
-    themselves. NaN in splits that have no answers.
-    """
-
-    accuracy: Array
-    sigma: Array
-    worst: Array
-    balanced: Array
-
-    @property
-    def valid(self) -> Array:
-        """Which splits have answers (S,)."""
-        return ~np.isnan(self.sigma[0])
-
-
-def weigh(subject: Subject, outcomes: list[Outcome], halves: list[Half], protocol: Protocol) -> Fronts:
-    """All statistics of a comparison, from the answers to each image."""
-    labels, classes = subject.labels.cpu().numpy(), len(subject.classes)
-    weights = resampled(labels, protocol.seed)
-    held = np.zeros((len(halves), len(labels)), dtype=bool)
-    for i, half in enumerate(halves):
-        held[i, half.held.numpy()] = True
-    tallies = [tally(outcome.predicted.numpy(), labels, held, weights, classes) for outcome in outcomes]
-    pairs = list(zip(outcomes, tallies, strict=True))
-    nothing = next(t for o, t in pairs if o.name == "nothing")
-    curves = {name: [t for o, t in pairs if o.name == name and t.valid.any()] for name in REFERENCES}
-    rows, gains = [], dict[str, Gain]()
-    bias = next(t for o, t in pairs if o.name == "class-bias" and o.budget == protocol.headline)
-    for outcome, found in pairs:
+def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[Split], protocol: Protocol) -> Fronts:
+    """Compute all statistics of a comparison from the predictions."""
+    labels = outputs.labels.cpu().numpy()
+    weights = draw_weights(labels, protocol.seed)
+    heldout = np.zeros((len(splits), len(labels)), dtype=bool)
+    for i, split in enumerate(splits):
+        heldout[i, split.heldout.numpy()] = True
+    tallies = [tally(result.predicted.numpy(), labels, heldout, weights, len(outputs.classes)) for result in results]
+    pairs = list(zip(results, tallies, strict=True))
+    nothing = next(t for r, t in pairs if r.name == "nothing")
+    bias = next(t for r, t in pairs if r.name == "class-bias" and r.budget == protocol.headline)
+    references = {name: [t for r, t in pairs if r.name == name and t.valid.any()] for name in REFERENCES}
+    rows: list[Row] = []
+    gains: dict[str, Gain] = {}
+    for result, found in pairs:
         gaps = {
-            name: gap(found, curve, nothing)
-            for name, curve in curves.items()
-            if curve and found.valid.any() and name != outcome.name
+            name: gap_to_front(found, front, nothing)
+            for name, front in references.items()
+            if front and found.valid.any() and name != result.name
         }
-        rows.append(_row(outcome, found, nothing, {name: difference(values) for name, values in gaps.items()}))
-        if "class-bias" in gaps and outcome.budget in (None, protocol.headline):
-            sides = [
-                _mean_gap(getattr(found, name), getattr(other, name))
-                for other in (bias, nothing)
-                for name in ("sigma", "accuracy")
-            ]
-            gains[outcome.name] = Gain(gaps["class-bias"], *sides)
+        rows.append(_make_row(result, found, nothing, {name: difference(values) for name, values in gaps.items()}))
+        if "class-bias" in gaps and result.budget in (None, protocol.headline):
+            gains[result.name] = _make_gain(gaps["class-bias"], found, bias, nothing)
     return Fronts(
-        classes=subject.classes,
+        classes=outputs.classes,
         images=len(labels),
-        splits=len(halves),
+        splits=len(splits),
         headline=protocol.headline,
-        base=_base(nothing),
+        base=_base_figures(nothing),
         rows=tuple(rows),
-        bias_effect=difference(_mean_gap(bias.sigma, nothing.sigma)),
+        bias_effect=difference(mean_gap(bias.sigma, nothing.sigma)),
         gains=gains,
-        bias_shares={name: family.bias_share().tolist() for name, family in subject.directions.items()},
-        predicted={f"{o.name}@{o.budget}": o.predicted.to(torch.int16) for o in outcomes},
-        edits={o.name: o.edits for o in outcomes if o.budget == protocol.headline and o.edits},
-        subject=subject,
+        bias_shares={name: family.bias_share().tolist() for name, family in outputs.directions.items()},
+        predicted={f"{r.name}@{r.budget}": r.predicted.to(torch.int16) for r in results},
+        edits={r.name: r.edits for r in results if r.budget == protocol.headline and r.edits},
+        outputs=outputs,
     )
 
 
-def resampled(labels: Array, seed: int, resamples: int = RESAMPLES) -> Array:
-    """How often each image occurs (R + 1, N): once in the first row, then in resamples drawn within each class."""
-    draw = numpy_generator(seed, "compare-bootstrap")
-    weights = np.ones((resamples + 1, len(labels)))
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        weights[1:, members] = draw.multinomial(len(members), np.full(len(members), 1 / len(members)), resamples)
-    return weights
+def _make_gain(gap: Array, found: Tally, bias: Tally, nothing: Tally) -> Gain:
+    return Gain(
+        sigma=gap,
+        sigma_at_budget=mean_gap(found.sigma, bias.sigma),
+        accuracy=mean_gap(found.accuracy, bias.accuracy),
+        sigma_change=mean_gap(found.sigma, nothing.sigma),
+        accuracy_change=mean_gap(found.accuracy, nothing.accuracy),
+    )
 
 
-def tally(predicted: Array, labels: Array, held: Array, weights: Array, classes: int) -> Tally:
-    """Figures of answers (S, N) on held-out images (S, N) under image weights (R + 1, N)."""
-    right = ((predicted == labels) & held).astype(np.float64)
-    hits, counts = np.empty((2, len(weights), len(held), classes))
-    for label in range(classes):
-        members = labels == label
-        hits[:, :, label] = weights[:, members] @ right[:, members].T
-        counts[:, :, label] = weights[:, members] @ held[:, members].T.astype(np.float64)
-    # A resample that has no held-out image of a class says nothing new about it.
-    with np.errstate(invalid="ignore", divide="ignore"):
-        own = np.broadcast_to(hits[0] / counts[0], hits.shape).copy()
-        rate = np.divide(hits, counts, out=own, where=counts > 0)
-        rate[:, (predicted < 0).all(axis=1)] = np.nan
-        accuracy = np.where(np.isnan(rate).any(axis=2), np.nan, hits.sum(axis=2) / counts.sum(axis=2))
-    return Tally(accuracy, rate.std(axis=2), rate.min(axis=2), rate.mean(axis=2))
-
-
-def gap(found: Tally, curve: list[Tally], nothing: Tally) -> Array:
-    """σ less that of a front at the same accuracy, for each resample (R + 1,), over the splits that both have."""
-    both = found.valid & np.all([point.valid for point in curve], axis=0)
-    if not both.any():
-        return np.full(len(found.sigma), np.nan)
-
-    def mean(values: Array) -> Array:
-        averaged: Array = values[:, both].mean(axis=1)
-        return averaged
-
-    accuracy, sigma = (np.stack([mean(getattr(p, name)) for p in (nothing, *curve)]) for name in ("accuracy", "sigma"))
-    # The points that make up the front are those of the images themselves: chosen anew in every resample, the model as
-    # it is would be among them in some and not in others, and the front would jump.
-    kept = unbeaten(accuracy[:, 0], sigma[:, 0])
-    front = [at_accuracy(*point) for point in zip(accuracy[kept].T, sigma[kept].T, mean(found.accuracy), strict=True)]
-    return mean(found.sigma) - np.array(front)
-
-
-def at_accuracy(accuracy: Array, sigma: Array, wanted: float) -> float:
-    """σ at an accuracy, by straight lines between points (P,); beyond either end it is the end's."""
-    order = np.argsort(accuracy)
-    return float(np.interp(wanted, accuracy[order], sigma[order]))
-
-
-def _row(outcome: Outcome, found: Tally, nothing: Tally, paired: dict[str, Difference]) -> Row:
+def _make_row(result: EntryResult, found: Tally, nothing: Tally, paired: dict[str, Difference]) -> Row:
     valid = found.valid
     if not valid.any():
         nan = float("nan")
-        return Row(outcome.name, outcome.budget, 0, nan, nan, nan, nan, nan, nan, outcome.seconds, {}, outcome.reasons)
+        return Row(result.name, result.budget, 0, nan, nan, nan, nan, nan, nan, result.seconds, {}, result.reasons)
     sigma = found.sigma[:, valid]
     return Row(
-        name=outcome.name,
-        budget=outcome.budget,
+        name=result.name,
+        budget=result.budget,
         splits=int(valid.sum()),
         delta_accuracy=float((found.accuracy - nothing.accuracy)[0, valid].mean()),
         sigma=float(sigma[0].mean()),
@@ -274,30 +218,13 @@ def _row(outcome: Outcome, found: Tally, nothing: Tally, paired: dict[str, Diffe
         sigma_spread=float(sigma[0].std(ddof=1)) if valid.sum() > 1 else 0.0,
         worst=float(found.worst[0, valid].mean()),
         balanced_accuracy=float(found.balanced[0, valid].mean()),
-        seconds=outcome.seconds,
+        seconds=result.seconds,
         paired=paired,
-        reasons=outcome.reasons,
-        sigma_change=difference(_mean_gap(found.sigma, nothing.sigma)),
+        reasons=result.reasons,
+        sigma_change=difference(mean_gap(found.sigma, nothing.sigma)),
     )
 
 
-def _base(nothing: Tally) -> dict[str, float]:
+def _base_figures(nothing: Tally) -> dict[str, float]:
     names = {"accuracy": "accuracy", "sigma": "sigma", "worst": "worst", "balanced_accuracy": "balanced"}
     return {name: float(np.nanmean(getattr(nothing, field)[0])) for name, field in names.items()}
-
-
-def _mean_gap(one: Array, other: Array) -> Array:
-    """The difference of two figures in each resample (R + 1,), over the splits that both have."""
-    both = ~np.isnan(one[0] - other[0])
-    gap: Array = (one - other)[:, both].mean(axis=1) if both.any() else np.full(len(one), np.nan)
-    return gap
-
-
-def difference(values: Array, level: float = 0.05) -> Difference:
-    """The first value with the interval that the others, resamples, leave `level` outside of.
-
-    The resamples are shifted to the value: a resample adds sampling noise to a σ that holds some already, and more to a
-    small σ than to a large one, so that their own middle lies too near to zero.
-    """
-    low, high = np.percentile(values[1:], (50 * level, 100 - 50 * level)) - (values[1:].mean() - values[0])
-    return Difference(float(values[0]), (float(low), float(high)))

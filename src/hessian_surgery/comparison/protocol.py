@@ -1,4 +1,4 @@
-"""Protocol: which methods are compared, on how many splits, at which prices; the splits themselves."""
+"""The protocol of a comparison: methods, splits and budgets."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
@@ -14,16 +14,21 @@ from hessian_surgery.errors import InputError
 Part: TypeAlias = Literal["all", "development", "final"]
 
 BUDGETS = (0.0, 0.002, 0.005, 0.01)
-# The budget that the advice is about, and that a chain which ends in a training operates with.
+# The budget that the advice is about; whole operations and chains that end in a training use it.
 HEADLINE = 0.002
 
 
 @dataclass(frozen=True)
-class Half:
-    """One split: positions of the images that methods may see, and of those that they are judged on."""
+class Split:
+    """One split of the images, as positions.
 
-    chosen: Tensor
-    held: Tensor
+    Attributes:
+        calibration: images that methods may see (n,).
+        heldout: images that methods are judged on (m,).
+    """
+
+    calibration: Tensor
+    heldout: Tensor
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,15 @@ class Protocol:
     """How methods are compared.
 
     Attributes:
-        methods: names of entries; `parse_entry` says what there is.
-        splits: how often the images are halved anew, stratified.
-        budgets: accuracy that may be given up on the calibration half, as fractions.
-        epochs: of each training.
-        seed: of the first split; the others follow.
-        part: "all" halves all images anew for each split. "development" does so inside one half, fixed by the seed,
-            where choices are made; "final" judges on the other half, with methods fitted to 80 % of the first, drawn
-            anew for each split.
+        methods: names of entries, as `parse_entry` takes them.
+        splits: how many splits to make, each stratified by class.
+        budgets: accuracy that may be given up on the calibration images, as fractions.
+        epochs: epochs of each training.
+        seed: seed of the first split; the others follow it.
+        part: which images to use. "all": each split halves all of them. The seed also divides the
+            images into two fixed halves, one for development. "development": each split halves the
+            development half, to choose settings on. "final": every split is judged on the other
+            half, and its methods are fitted to another 80 % of the development half.
     """
 
     methods: tuple[str, ...] = DEFAULT
@@ -51,11 +57,11 @@ class Protocol:
     def __post_init__(self) -> None:
         for name in ("splits", "epochs"):
             if getattr(self, name) < 1:
-                raise InputError(f"{name}: got {getattr(self, name)}; at least 1 is needed")
+                raise InputError(f"{name}: got {getattr(self, name)}; it must be at least 1")
         if not self.budgets or not all(0 <= budget < 1 for budget in self.budgets):
-            raise InputError(f"budgets: got {self.budgets}; give shares of accuracy from 0 to below 1")
+            raise InputError(f"budgets: got {self.budgets}; give fractions of accuracy from 0 to below 1")
         if len(set(self.budgets)) < len(self.budgets):
-            raise InputError(f"budgets: got {self.budgets}; give each once")
+            raise InputError(f"budgets: got {self.budgets}; give each budget once")
         if self.part not in get_args(Part):
             raise InputError(f"part: got {self.part!r}; give one of {', '.join(get_args(Part))}")
         if self.seed < 0:
@@ -64,23 +70,23 @@ class Protocol:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The entries; `nothing` and class bias, which all are compared with, come first."""
+        """Return the entries; all are compared with the first two, `nothing` and `class-bias`."""
         every = [parse_entry(name) for name in ("nothing", "class-bias", *self.methods)]
         return tuple({entry.name: entry for entry in every}.values())
 
     @property
     def headline(self) -> float:
-        """The budget nearest to `HEADLINE`."""
+        """Return the budget closest to `HEADLINE`."""
         return min(self.budgets, key=lambda budget: abs(budget - HEADLINE))
 
-    def halves(self, images: LabelledSet) -> list[Half]:
-        """The splits, the same for every method."""
+    def make_splits(self, images: LabelledSet) -> list[Split]:
+        """Make the splits, the same for every method."""
         numbered = replace(images, index=torch.arange(len(images)))
         development, final = stratified_split(numbered, (0.5, 0.5), self.seed)
         if self.part == "final":
             drawn = [stratified_split(development, (0.8,), self.seed + i)[0] for i in range(self.splits)]
-            return [Half(part.index, final.index) for part in drawn]
+            return [Split(part.index, final.index) for part in drawn]
         if self.part == "development":
             numbered = development
-        parts = [stratified_split(numbered, (0.5, 0.5), self.seed + i) for i in range(self.splits)]
-        return [Half(*(part.index for part in pair)) for pair in parts]
+        halves = [stratified_split(numbered, (0.5, 0.5), self.seed + i) for i in range(self.splits)]
+        return [Split(calibration.index, heldout.index) for calibration, heldout in halves]

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import norm
 from torch import nn
 
-from hessian_surgery.comparison.harness import compare
+from hessian_surgery.comparison.compare import compare
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.data.labelled import together
 from hessian_surgery.data.sources import Parts
@@ -16,12 +16,12 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import sampling_sigma
 from hessian_surgery.files import read_json
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+from hessian_surgery.operation.observer import Observer
 from hessian_surgery.paper.diagnosis import diagnose
-from hessian_surgery.paper.loop import Observer
 
 # The method whose gain is to be foretold, unless another is asked for.
-METHOD = "surgery"
+METHOD = "spikes"
 PREDICTORS = {
     "error_ratio": "largest over smallest class error",
     "exponent": "p by the p-rule",
@@ -76,7 +76,7 @@ def examine_model(
     *,
     method: str = METHOD,
     splits: int = 5,
-    config: SurgeryConfig | None = None,
+    config: OperationConfig | None = None,
     observer: Observer | None = None,
 ) -> Case:
     """Diagnose a model and compare a method with class bias on it.
@@ -98,7 +98,7 @@ def examine_model(
         data=together(parts.calibration, parts.heldout),
         training_data=parts.training,
         # Spikes are wanted besides, for their bias-R².
-        protocol=Protocol(methods=tuple(dict.fromkeys((method, "surgery"))), splits=splits, seed=config.seed),
+        protocol=Protocol(methods=tuple(dict.fromkeys((method, "spikes"))), splits=splits, seed=config.seed),
         config=config,
         observer=observer,
     )
@@ -109,7 +109,7 @@ def make_case(name: str, group: str, diagnosis: dict[str, Any], comparison: dict
     """A case from what `diagnose --json` and `compare --json` print."""
     metrics, shares = diagnosis["metrics"], comparison["bias_shares"].get("spikes")
     if not shares:
-        raise InputError(f"comparison: that of {name} holds no spikes; add surgery to its methods")
+        raise InputError(f"comparison: that of {name} holds no spikes; add the method spikes to it")
     if list(diagnosis["classes"]) != list(comparison["classes"]):
         raise InputError(f"comparison: that of {name} has other classes than the diagnosis")
     noise = sampling_sigma(np.array(metrics["per_class"]), np.array(metrics["count"], dtype=np.float64))

@@ -5,8 +5,22 @@ from hessian_surgery.comparison.fronts import Fronts, Row
 from hessian_surgery.report.markdown import plain
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """A row of the table, in percentage points; figures or the reason why there are none."""
+def table_rows(fronts: Fronts) -> list[tuple[str, ...]]:
+    """Return the rows of the table, in percentage points.
+
+    Budgets at which an entry has the same figures share a row.
+    """
+    rows: list[tuple[str, ...]] = []
+    for row in fronts.rows:
+        name, budget, *figures = _cells(row)
+        same = rows and rows[-1][0] == name and list(rows[-1][2:]) == figures
+        first = rows.pop()[1].partition("–")[0] + "–" if same else ""
+        rows.append((name, first + budget, *figures))
+    return rows
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    """Return a row's figures, or the reason why there are none."""
     budget = "–" if row.budget is None else f"{100 * row.budget:g}"
     if not row.splits:
         return (row.name, budget, "", "", "", "", f"failed: {next(iter(row.reasons.values()), 'not run')}")
@@ -25,32 +39,21 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def table(fronts: Fronts) -> list[tuple[str, ...]]:
-    """The rows of the table; budgets at which an entry answers alike share one."""
-    found: list[tuple[str, ...]] = []
-    for row in fronts.rows:
-        name, budget, *figures = cells(row)
-        same = found and found[-1][0] == name and list(found[-1][2:]) == figures
-        first = found.pop()[1].partition("–")[0] + "–" if same else ""
-        found.append((name, first + budget, *figures))
-    return found
-
-
 def to_markdown(fronts: Fronts) -> str:
-    """The table, the advice and how much of each direction is a class bias, as Markdown."""
+    """Write the table, the advice and each direction's share of class bias as Markdown."""
     base = fronts.base
     lines = [
-        f"{len(fronts.classes)} classes, {fronts.images:,} images halved {fronts.splits} times; held-out halves, means "
-        f"over splits, ± standard error by a bootstrap over images. As it is: accuracy {100 * base['accuracy']:.2f} %, "
-        f"balanced {100 * base['balanced_accuracy']:.2f} %, σ {100 * base['sigma']:.2f} pp, worst class "
-        f"{100 * base['worst']:.1f} %.",
+        f"{len(fronts.classes)} classes, {fronts.images:,} images, {fronts.splits} splits. Figures are means over "
+        "splits on held-out images, ± the standard error from a bootstrap over images. The model as it is: accuracy "
+        f"{100 * base['accuracy']:.2f} %, balanced {100 * base['balanced_accuracy']:.2f} %, σ "
+        f"{100 * base['sigma']:.2f} pp, worst class {100 * base['worst']:.1f} %.",
         "",
-        "| method | gives up (pp) | Δ accuracy (pp) | σ (pp) | worst class (%) | balanced (%) "
+        "| method | budget (pp) | Δ accuracy (pp) | σ (pp) | worst class (%) | balanced (%) "
         "| σ against class bias at the same accuracy | seconds |",
         "|---|---|---|---|---|---|---|---|",
     ]
     seconds = {row.name: f"{row.seconds:.1f}" for row in fronts.rows}
-    lines += ["| " + " | ".join((*map(plain, line), seconds[line[0]])) + " |" for line in table(fronts)]
+    lines += ["| " + " | ".join((*map(plain, cells), seconds[cells[0]])) + " |" for cells in table_rows(fronts)]
     lines += ["", f"**{plain(advise(fronts).sentence)}**"]
     for name, shares in fronts.bias_shares.items():
         listed = ", ".join(f"{share:.2f}" for share in shares[:20]) + (", …" if len(shares) > 20 else "")

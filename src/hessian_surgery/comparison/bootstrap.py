@@ -1,0 +1,121 @@
+"""Figures of predictions on held-out images, and intervals from a bootstrap over images."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hessian_surgery.evidence.paired_tests import Difference
+from hessian_surgery.evidence.rates import unbeaten
+from hessian_surgery.seeding import numpy_generator
+from hessian_surgery.types import Array
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Figures of one result, by resample and split (R + 1, S); row 0 is the images themselves.
+
+    A split without predictions holds NaN.
+
+    Attributes:
+        accuracy: accuracy over all images.
+        sigma: σ of the class accuracies.
+        worst: the worst class's accuracy.
+        balanced: mean of the class accuracies.
+    """
+
+    accuracy: Array
+    sigma: Array
+    worst: Array
+    balanced: Array
+
+    @property
+    def valid(self) -> Array:
+        """Return which splits have predictions (S,)."""
+        return ~np.isnan(self.sigma[0])
+
+
+def draw_weights(labels: Array, seed: int, resamples: int = RESAMPLES) -> Array:
+    """Draw how often each image occurs (R + 1, N).
+
+    It is once in row 0. The other rows are resamples within each class.
+    """
+    draw = numpy_generator(seed, "compare-bootstrap")
+    weights = np.ones((resamples + 1, len(labels)))
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        weights[1:, members] = draw.multinomial(len(members), np.full(len(members), 1 / len(members)), resamples)
+    return weights
+
+
+def tally(predicted: Array, labels: Array, heldout: Array, weights: Array, classes: int) -> Tally:
+    """Compute the figures of predictions (S, N).
+
+    Args:
+        predicted: predicted classes (S, N); a row of −1 is a split without predictions.
+        labels: true classes (N,).
+        heldout: which images each split is judged on (S, N) bool.
+        weights: how often each image occurs in each resample (R + 1, N).
+        classes: C.
+    """
+    right = ((predicted == labels) & heldout).astype(np.float64)
+    hits, counts = np.empty((2, len(weights), len(heldout), classes))
+    for label in range(classes):
+        members = labels == label
+        hits[:, :, label] = weights[:, members] @ right[:, members].T
+        counts[:, :, label] = weights[:, members] @ heldout[:, members].T.astype(np.float64)
+    # If a resample has no held-out image of a class, the class keeps its accuracy on the images
+    # themselves.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own = np.broadcast_to(hits[0] / counts[0], hits.shape).copy()
+        rate = np.divide(hits, counts, out=own, where=counts > 0)
+        rate[:, (predicted < 0).all(axis=1)] = np.nan
+        accuracy = np.where(np.isnan(rate).any(axis=2), np.nan, hits.sum(axis=2) / counts.sum(axis=2))
+    return Tally(accuracy, rate.std(axis=2), rate.min(axis=2), rate.mean(axis=2))
+
+
+def gap_to_front(found: Tally, front: list[Tally], nothing: Tally) -> Array:
+    """Compute σ minus a front's σ at the same accuracy, for each resample (R + 1,).
+
+    The front has a point for each tally in `front`, and one for `nothing`, the original model. The
+    mean is over the splits that all have.
+    """
+    both = found.valid & np.all([point.valid for point in front], axis=0)
+    if not both.any():
+        return np.full(len(found.sigma), np.nan)
+
+    def mean(values: Array) -> Array:
+        averaged: Array = values[:, both].mean(axis=1)
+        return averaged
+
+    accuracy, sigma = (np.stack([mean(getattr(p, name)) for p in (nothing, *front)]) for name in ("accuracy", "sigma"))
+    # All resamples use the points that make up the front on the images themselves. If each chose
+    # its own, the original model would be on the front in some only, and the front would jump.
+    kept = unbeaten(accuracy[:, 0], sigma[:, 0])
+    levels = [at_accuracy(*point) for point in zip(accuracy[kept].T, sigma[kept].T, mean(found.accuracy), strict=True)]
+    return mean(found.sigma) - np.array(levels)
+
+
+def at_accuracy(accuracy: Array, sigma: Array, wanted: float) -> float:
+    """Interpolate σ at an accuracy between points (P,); beyond either end, use that end's σ."""
+    order = np.argsort(accuracy)
+    return float(np.interp(wanted, accuracy[order], sigma[order]))
+
+
+def mean_gap(one: Array, other: Array) -> Array:
+    """Compute the mean of `one` − `other` over the splits that both have, by resample (R + 1,)."""
+    both = ~np.isnan(one[0] - other[0])
+    gap: Array = (one - other)[:, both].mean(axis=1) if both.any() else np.full(len(one), np.nan)
+    return gap
+
+
+def difference(values: Array, level: float = 0.05) -> Difference:
+    """Return the first value with an interval from the others, which are resamples.
+
+    The interval leaves out the share `level` of them. It is shifted until the resamples' mean falls
+    on the value: a resample adds sampling noise to a σ that already holds some, and more to a
+    small σ than to a large one. Unshifted, the differences would lie too close to zero.
+    """
+    low, high = np.percentile(values[1:], (50 * level, 100 - 50 * level)) - (values[1:].mean() - values[0])
+    return Difference(float(values[0]), (float(low), float(high)))

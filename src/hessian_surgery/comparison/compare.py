@@ -1,0 +1,121 @@
+"""Compare methods on one front: repeated stratified splits, at several accuracy budgets."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.baselines.posthoc import FROM_LOGITS
+from hessian_surgery.comparison.compared_model import ComparedModel, compute_outputs
+from hessian_surgery.comparison.entries import Entry, family_of, require_logits_only
+from hessian_surgery.comparison.fronts import Fronts, make_fronts
+from hessian_surgery.comparison.protocol import Protocol
+from hessian_surgery.comparison.run_entry import (
+    EntryResult,
+    RunContext,
+    copy_model,
+    failed_result,
+    run_entry,
+    run_from_outputs,
+    train,
+)
+from hessian_surgery.data.labelled import Data, as_labelled
+from hessian_surgery.errors import InputError
+from hessian_surgery.model.classifier import Classifier, as_classifier
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.problem import every_class
+
+
+def compare(
+    model: nn.Module | Classifier,
+    *,
+    data: Data,
+    training_data: Data,
+    protocol: Protocol | None = None,
+    config: OperationConfig | None = None,
+    folder: str | Path | None = None,
+    observer: Observer | None = None,
+) -> Fronts:
+    """Put methods on one front; the model itself does not change.
+
+    Args:
+        model: the trained classifier.
+        data: labelled images that it was not trained on. Each split divides them into calibration
+            images, which methods are fitted to, and held-out images, which they are judged on.
+        training_data: the images for Hessian batches, class gradients and fine-tuning.
+        protocol: what to compare and how; by default all post-hoc methods, the default operation
+            and the loop, on five splits.
+        config: how to find spikes, and how to run `loop`.
+        folder: where trainings save their state, to resume after a kill.
+        observer: told about progress.
+    """
+    protocol = protocol or Protocol()
+    observer = observer or Observer()
+    classifier = as_classifier(model)
+    images = every_class(as_labelled(data), "data").resident(classifier.device)
+    original = ComparedModel(classifier, images, as_labelled(training_data), config or SurgeryConfig())
+    splits = protocol.make_splits(images)
+    place = Path(folder) if folder else None
+    results: list[EntryResult] = []
+    base: ModelOutputs | None = None
+    for trunk in dict.fromkeys(entry.trunk for entry in protocol.entries):
+        members = [entry for entry in protocol.entries if entry.trunk == trunk]
+        started = time.perf_counter()
+        try:
+            present = _after_training(original, trunk, protocol, place, observer)
+            trained = time.perf_counter() - started
+            outputs = compute_outputs(present, [name for entry in members for name in entry.methods], observer)
+        except InputError as reason:
+            if base is None:
+                raise
+            results += [failed_result(entry, len(splits), len(images), str(reason)) for entry in members]
+            continue
+        outputs = replace(outputs, largest_budget=max(protocol.budgets))
+        base = base or outputs
+        for entry in members:
+            observer.remark(f"running {entry.name}")
+            seconds = trained + _family_seconds(entry, outputs)
+            context = RunContext(outputs, base, splits, protocol, observer, seconds)
+            results += run_entry(entry, context, present, place)
+    assert base is not None  # `nothing` comes first and has no trunk
+    return make_fronts(base, results, splits, protocol)
+
+
+def compare_logits(outputs: ModelOutputs, protocol: Protocol | None = None, observer: Observer | None = None) -> Fronts:
+    """Put the methods that need only logits on one front.
+
+    Args:
+        outputs: cached logits and labels, as `load_logits` reads them.
+        protocol: what to compare and how; by default all methods that need only logits.
+        observer: told about progress.
+
+    Raises:
+        InputError: a method needs the model.
+    """
+    protocol = protocol or Protocol(methods=FROM_LOGITS)
+    require_logits_only(protocol.entries)
+    images = every_class(as_labelled((outputs.logits, outputs.labels), outputs.classes), "logits")
+    splits = protocol.make_splits(images)
+    context = RunContext(outputs, outputs, splits, protocol, observer or Observer())
+    results = [result for entry in protocol.entries for result in run_from_outputs(entry, context)]
+    return make_fronts(outputs, results, splits, protocol)
+
+
+def _family_seconds(entry: Entry, outputs: ModelOutputs) -> float:
+    """Return the seconds that the families of directions took which an entry uses."""
+    families = {family_of(name) for name in entry.methods}
+    return sum(seconds for name, seconds in outputs.family_seconds.items() if name in families)
+
+
+def _after_training(
+    model: ComparedModel, trunk: str, protocol: Protocol, folder: Path | None, observer: Observer
+) -> ComparedModel:
+    """Return the model, or a trained copy of it if there is a trunk."""
+    if not trunk:
+        return model
+    trained = copy_model(model)
+    train(trained, trunk, trunk, protocol, folder, observer)
+    return trained

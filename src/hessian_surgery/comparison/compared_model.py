@@ -1,0 +1,130 @@
+"""The compared model and its images, and the outputs computed from them, each once."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.comparison.entries import family_of, wanted_count
+from hessian_surgery.curvature.search import plan_basis
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.directions.biases import bias_directions
+from hessian_surgery.directions.class_gradients import class_gradients
+from hessian_surgery.directions.family import Directions, Probe
+from hessian_surgery.directions.logit_changes import measuring
+from hessian_surgery.directions.random import random_directions
+from hessian_surgery.directions.spikes import spike_directions
+from hessian_surgery.errors import InputError
+from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.head import compute_features, find_head
+from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.problem import Problem, prepare
+from hessian_surgery.paper.config import LoopConfig, as_loop
+from hessian_surgery.paper.loop import finder_of
+
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """A model, its images and its options.
+
+    Attributes:
+        classifier: the model, at the weights that are compared.
+        images: all labelled images that the splits divide.
+        training_data: the images that it was trained on.
+        config: how to find spikes and run the loop.
+    """
+
+    classifier: Classifier
+    images: LabelledSet
+    training_data: LabelledSet
+    config: OperationConfig
+
+
+def compute_outputs(model: ComparedModel, methods: Iterable[str], observer: Observer) -> ModelOutputs:
+    """Compute all that the methods need, over all images."""
+    methods = list(methods)
+    classifier = model.classifier
+    # With one spike, a model without spikes, or without memory for many, can still be compared.
+    loop = as_loop(model.config)
+    config = replace(loop, search=replace(loop.search, spikes=1), calibration_cap=None)
+    problem, _ = prepare(classifier, model.training_data, model.images, config)
+    outputs = _logits_and_head(model, problem)
+    probe = Probe(classifier, problem.space, problem.calibration_data, outputs.logits)
+    outputs = replace(outputs, bias=bias_directions(probe, outputs.head))
+    directions: dict[str, Directions] = {}
+    seconds: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    for family in dict.fromkeys(map(family_of, methods)):
+        if family is None:
+            continue
+        started = time.perf_counter()
+        try:
+            directions[family] = _compute_family(family, model, problem, outputs, methods, observer)
+        except InputError as reason:
+            missing[family] = str(reason)
+        seconds[family] = time.perf_counter() - started
+    return replace(outputs, directions=directions, family_seconds=seconds, missing=missing)
+
+
+def _logits_and_head(model: ComparedModel, problem: Problem[LoopConfig]) -> ModelOutputs:
+    """Compute the outputs without any directions."""
+    classifier = model.classifier
+    images = problem.calibration_data
+    classes = len(images.classes)
+    device = problem.space.device
+    size = model.config.batch_size
+    first, _ = next(images.batches(2, classifier.device))
+    head = find_head(classifier, first)
+    features = None
+    if head is None:
+        logits = compute_logits(classifier, images, size)
+    else:
+        features, logits = compute_features(classifier, head, images, size)
+    return ModelOutputs(
+        classes=images.classes,
+        labels=images.labels.to(device),
+        logits=logits.to(device),
+        training_counts=torch.bincount(model.training_data.labels, minlength=classes),
+        head=head,
+        features=None if features is None else features.to(device),
+        measured=measuring(classifier, problem.space, images, size),
+        default_counts={
+            "spikes": model.config.search.count(classes),
+            "class-gradients": classes,
+            "random": classes,
+        },
+    )
+
+
+def _compute_family(
+    name: str,
+    model: ComparedModel,
+    problem: Problem[LoopConfig],
+    outputs: ModelOutputs,
+    methods: list[str],
+    observer: Observer,
+) -> Directions:
+    """Compute a family of directions, as many as the most demanding method needs."""
+    images = problem.calibration_data
+    config = model.config
+    count = max(wanted_count(m) or outputs.default_counts[name] for m in methods if family_of(m) == name)
+    probe = Probe(
+        model.classifier,
+        problem.space,
+        images,
+        outputs.logits,
+        config.batch_size,
+        partial(observer.stage, name),
+    )
+    if name == "class-gradients":
+        return class_gradients(probe, model.training_data, config.seed)
+    if name == "random":
+        return random_directions(probe, count, config.seed)
+    storage = plan_basis(model.classifier, problem.space, model.training_data, config.search, count)
+    finder = replace(finder_of(problem), count=count, storage=storage)
+    return spike_directions(probe, finder.find(iteration=1, progress=partial(observer.stage, "lanczos")))

@@ -1,0 +1,256 @@
+"""Run one entry of a comparison on every split."""
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.baselines.edits import ChainState, Edit, apply_edits
+from hessian_surgery.baselines.finetune import FINETUNES, finetune
+from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.baselines.posthoc import Candidate
+from hessian_surgery.comparison.compared_model import ComparedModel
+from hessian_surgery.comparison.entries import OPERATIONS, WHOLE, Entry, posthoc_method
+from hessian_surgery.comparison.protocol import Protocol, Split
+from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.rates import choose, rates, require_classes
+from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+from hessian_surgery.operation.dispatch import algorithm_of
+from hessian_surgery.operation.driver import run
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.problem import prepare
+from hessian_surgery.paper.config import as_loop
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What an entry is run on.
+
+    Attributes:
+        outputs: outputs of the model that the methods start from.
+        base: outputs of the original model; budgets count from its accuracy.
+        splits: the splits.
+        protocol: the protocol.
+        observer: told about progress.
+        seconds_before: seconds already spent on the training and directions that the entry uses.
+    """
+
+    outputs: ModelOutputs
+    base: ModelOutputs
+    splits: list[Split]
+    protocol: Protocol
+    observer: Observer
+    seconds_before: float = 0.0
+
+
+@dataclass(frozen=True)
+class EntryResult:
+    """What an entry predicts at one budget.
+
+    Attributes:
+        name: the entry's name.
+        budget: accuracy that it may give up on the calibration images, as a fraction; None for an
+            entry that has a single point.
+        predicted: predictions for all images, of each split (S, N); −1 in a split that failed or
+            was not run.
+        reasons: why it failed, by split.
+        seconds: seconds to prepare once and to fit one split, on average.
+        edits: its edits of the original model, as fitted on the first split; empty if there are
+            none, as after a training.
+    """
+
+    name: str
+    budget: float | None
+    predicted: Tensor
+    reasons: dict[int, str]
+    seconds: float
+    edits: tuple[Edit, ...] = ()
+
+
+def run_entry(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:
+    """Run one entry on every split; a training at its end saves its state in `folder`."""
+    if entry.last:
+        return _run_trained(entry, context, model, folder)
+    if entry.methods and entry.methods[0] in WHOLE:
+        return _run_whole(entry, context, model)
+    return run_from_outputs(entry, context)
+
+
+def run_from_outputs(entry: Entry, context: RunContext) -> list[EntryResult]:
+    """Run an entry that needs only the model's outputs: post-hoc methods, or nothing."""
+    if entry.methods:
+        return _run_posthoc(entry, context)
+    predicted = context.outputs.logits.argmax(dim=1).cpu()
+    return [_run_without_budget(entry, context, lambda _: predicted)]
+
+
+def _run_posthoc(entry: Entry, context: RunContext) -> list[EntryResult]:
+    """Fit a chain of post-hoc methods to each split's calibration images, at each budget."""
+    splits = context.splits
+    budgets = context.protocol.budgets
+    predicted = {budget: torch.full((len(splits), len(context.base.labels)), -1) for budget in budgets}
+    reasons: dict[float, dict[int, str]] = {budget: {} for budget in budgets}
+    edits: dict[float, tuple[Edit, ...]] = {}
+    started = time.perf_counter()
+    for i, split in enumerate(splits):
+        for budget, end in fit_chain(entry, context, split, budgets).items():
+            if isinstance(end, ChainState):
+                predicted[budget][i] = end.logits.argmax(dim=1).cpu()
+                if i == 0 and not entry.trunk:
+                    edits[budget] = end.edits
+            else:
+                reasons[budget][i] = end
+        context.observer.stage(entry.name, i + 1, len(splits))
+    seconds = context.seconds_before + (time.perf_counter() - started) / len(splits)
+    return [EntryResult(entry.name, b, predicted[b], reasons[b], seconds, edits.get(b, ())) for b in budgets]
+
+
+def fit_chain(
+    entry: Entry, context: RunContext, split: Split, budgets: tuple[float, ...]
+) -> dict[float, ChainState | str]:
+    """Fit a chain's post-hoc methods one after the other, at each budget.
+
+    Each method's candidate is chosen on the calibration images: the lowest σ with accuracy at or
+    above a floor. The floor is the original model's accuracy there minus the budget. A chain that
+    starts below that, after a training, counts from its own start. Budgets that share a state also
+    share the next fit.
+
+    Returns:
+        The final state at each budget, or why there is none.
+    """
+    outputs = context.outputs
+    base = context.base
+    labels = base.labels[split.calibration]
+    classes = len(base.classes)
+    try:
+        for part, where in ((split.calibration, "calibration"), (split.heldout, "held-out")):
+            require_classes(base.labels[part], base.classes, where)
+        floor = min(rates(o.logits[split.calibration], labels, classes).accuracy for o in (base, outputs))
+    except InputError as reason:
+        return dict.fromkeys(budgets, str(reason))
+    states: dict[float, ChainState | str] = dict.fromkeys(budgets, ChainState.initial(outputs.logits))
+    for name in entry.methods:
+        fitted: dict[ChainState, list[Candidate]] = {}
+        for budget, state in states.items():
+            if isinstance(state, str):
+                continue
+            try:
+                if state not in fitted:
+                    fitted[state] = posthoc_method(name)(outputs, state, split.calibration)
+                found = fitted[state]
+                best = found[choose([c.rates for c in found], floor - budget)]
+                states[budget] = best.state or state.after(best.edit, outputs)
+            except InputError as reason:
+                states[budget] = str(reason)
+    return states
+
+
+def _run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[EntryResult]:
+    """Run a whole operation on each split's calibration images.
+
+    The default operation may give up the headline budget. The loop knows no budget.
+    """
+    (name,) = entry.methods
+    config = _whole_config(name, model.config, context.protocol.headline)
+
+    def predict(split: Split) -> Tensor:
+        labelled = model.images.subset(split.calibration)
+        problem, _ = prepare(model.classifier, model.training_data, labelled, config)
+        before = problem.space.snapshot()
+        try:
+            run(algorithm_of(config), problem, Observer())
+            return _predict(model)
+        finally:
+            problem.space.restore(before)
+
+    return [_run_without_budget(entry, context, predict)]
+
+
+def _whole_config(name: str, config: OperationConfig, budget: float) -> OperationConfig:
+    """The config of a whole operation: the loop, or the default operation on the same weights."""
+    if name not in OPERATIONS:
+        return as_loop(config)
+    return SurgeryConfig(
+        directions=OPERATIONS[name],
+        budget=budget,
+        search=config.search,
+        parameters=config.parameters,
+        calibration_cap=config.calibration_cap,
+        batch_size=config.batch_size,
+        seed=config.seed,
+    )
+
+
+def _run_trained(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:
+    """Run a chain that ends in a training, on the first split only.
+
+    The training sees no labelled image of the comparison, but the weights that it starts from were
+    fitted to the calibration images.
+    """
+    budget = context.protocol.headline
+
+    def predict(split: Split) -> Tensor:
+        edited = copy_model(model)
+        end = fit_chain(entry, context, split, (budget,))[budget]
+        if not isinstance(end, ChainState):
+            raise InputError(end)
+        apply_edits(edited.classifier.module, context.outputs.head, end.edits)
+        train(edited, entry.last, entry.name, context.protocol, folder, context.observer)
+        return _predict(edited)
+
+    first = replace(context, splits=context.splits[:1])
+    return [_run_without_budget(entry, first, predict, len(context.splits))]
+
+
+def copy_model(model: ComparedModel) -> ComparedModel:
+    """Copy the module; the images are shared."""
+    module = copy.deepcopy(model.classifier.module)
+    return replace(model, classifier=replace(model.classifier, module=module))
+
+
+def train(
+    model: ComparedModel, name: str, chain: str, protocol: Protocol, folder: Path | None, observer: Observer
+) -> None:
+    """Fine-tune a compared model in place; `folder` keeps its state, under the chain's name."""
+    config = FINETUNES[name]
+    head_epochs = round(protocol.epochs / config.epochs * config.head_epochs)
+    config = replace(config, epochs=protocol.epochs, head_epochs=head_epochs, seed=protocol.seed)
+    finetune(
+        model.classifier,
+        model.training_data,
+        config,
+        folder=folder / f"training-{chain}" if folder else None,
+        progress=lambda done, total: observer.stage(chain, done, total),
+    )
+
+
+def failed_result(entry: Entry, splits: int, images: int, reason: str) -> EntryResult:
+    """Make the result of an entry that failed on every split."""
+    return EntryResult(entry.name, None, torch.full((splits, images), -1), dict.fromkeys(range(splits), reason), 0.0)
+
+
+def _predict(model: ComparedModel) -> Tensor:
+    return compute_logits(model.classifier, model.images, model.config.batch_size).argmax(dim=1)
+
+
+def _run_without_budget(
+    entry: Entry, context: RunContext, predict: Callable[[Split], Tensor], splits: int | None = None
+) -> EntryResult:
+    """Run an entry that has a single point; of `splits`, those not in the context stay empty."""
+    count = len(context.splits)
+    predicted = torch.full((splits or count, len(context.base.labels)), -1)
+    reasons: dict[int, str] = {}
+    started = time.perf_counter()
+    for i, split in enumerate(context.splits):
+        try:
+            predicted[i] = predict(split)
+        except InputError as reason:
+            reasons[i] = str(reason)
+        context.observer.stage(entry.name, i + 1, count)
+    seconds = context.seconds_before + (time.perf_counter() - started) / count
+    return EntryResult(entry.name, None, predicted, reasons, seconds)

@@ -1,0 +1,206 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hessian_surgery.cli.comparing import write_advised
+from torch import nn
+
+import hessian_surgery as hs
+from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.baselines.posthoc import FROM_LOGITS
+from hessian_surgery.cli.inputs import Opened
+from hessian_surgery.comparison.advice import advise
+from hessian_surgery.comparison.compare import compare, compare_logits
+from hessian_surgery.comparison.entries import parse_entry
+from hessian_surgery.comparison.protocol import Protocol, Split
+from hessian_surgery.comparison.run_entry import RunContext, fit_chain
+from hessian_surgery.evidence.rates import rates
+from hessian_surgery.model.evaluation import predict
+from hessian_surgery.paper.loop import Observer
+
+QUICK = hs.SurgeryConfig.loop(iterations=1, hessian_samples=64)
+METHODS = ("class-bias", "spikes", "spikes:3", "class-bias+spikes", "spikes+class-bias", "random", "last-layer")
+
+
+@pytest.fixture
+def compared(trained, digits_images, digits_parts):
+    def call(*methods, splits=2, epochs=1, seed=0, model=trained, data=digits_images, **options):
+        protocol = Protocol(methods, splits, budgets=(0.0, 0.01), epochs=epochs, seed=seed)
+        training = digits_parts.training
+        return compare(model, data=data, training_data=training, protocol=protocol, config=QUICK, **options)
+
+    return call
+
+
+def without_times(fronts):
+    return [replace(row, seconds=0) for row in fronts.rows]
+
+
+def test_a_comparison(compared, trained, digits_images):
+    before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
+    fronts = compared(*METHODS)
+    assert all(torch.equal(before[name], tensor) for name, tensor in trained.state_dict().items())
+    assert [(row.name, row.budget) for row in fronts.rows] == [("nothing", None)] + [
+        (name, budget) for name in METHODS for budget in (0.0, 0.01)
+    ]
+    for row in fronts.rows:
+        figures = (row.delta_accuracy, row.sigma, row.sigma_se, row.worst, row.balanced_accuracy, row.seconds)
+        assert np.isfinite(figures).all()
+        assert (row.splits, row.reasons) == (2, {})
+        assert set(row.paired) == {"class-bias", "spikes"} - {row.name}
+    nothing = fronts.row("nothing")
+    assert (nothing.delta_accuracy, nothing.sigma) == (0, fronts.base["sigma"])
+    assert all(fronts.row(name, 0.01).sigma < nothing.sigma for name in METHODS if name != "random")
+    assert advise(fronts).method in METHODS
+    assert {len(shares) for shares in fronts.bias_shares.values()} == {9, 10}
+    assert fronts.predicted["spikes@0.01"].shape == (2, len(digits_images))
+    again = without_times(compared("spikes", "last-layer"))
+    assert again == [row for row in without_times(fronts) if row.name in {r.name for r in again}]
+    assert compared("class-bias", seed=5).row("class-bias", 0.0).sigma != fronts.row("class-bias", 0.0).sigma
+
+
+@pytest.mark.parametrize(
+    "name", ["class-bias", "spikes", "last-layer", "vector-scaling+class-gradients", "class-bias+one-step"]
+)
+def test_no_held_out_label_is_seen(examined, digits_images, name):
+    _, outputs = examined
+    split = Protocol().make_splits(digits_images)[0]
+    labels = outputs.labels.clone()
+    labels[split.heldout] = labels[split.heldout].flip(0)
+    spoiled = replace(outputs, labels=labels)
+    entry = parse_entry(name)
+    one, two = (
+        fit_chain(entry, RunContext(o, o, [split], Protocol(), Observer()), split, (0.0, 0.01))
+        for o in (outputs, spoiled)
+    )
+    for budget in (0.0, 0.01):
+        assert torch.equal(one[budget].logits, two[budget].logits)
+        assert not torch.equal(one[budget].logits, outputs.logits)
+
+
+def test_no_more_accuracy_is_given_up_than_the_budget_allows():
+    """There are two classes and one is rare: lowering σ costs accuracy."""
+    labels = (torch.arange(2000) % 5 == 0).long()
+    points = labels + torch.randn(2000, generator=torch.Generator().manual_seed(0))
+    logits = torch.stack([torch.zeros(2000), points - 1.9], dim=1)
+    outputs = ModelOutputs(("many", "few"), labels, logits)
+    calibration = torch.arange(1000)
+    split = Split(calibration, calibration + 1000)
+    budgets = (0.0, 0.02, 0.05, 0.3)
+    context = RunContext(outputs, outputs, [split], Protocol(), Observer())
+    ends = fit_chain(parse_entry("class-bias"), context, split, budgets)
+    base = rates(logits[calibration], labels[calibration], 2)
+    found = [rates(ends[budget].logits[calibration], labels[calibration], 2) for budget in budgets]
+    assert all(base.accuracy - budget - 1e-9 <= f.accuracy for budget, f in zip(budgets, found, strict=True))
+    assert base.sigma >= found[0].sigma > found[1].sigma > found[2].sigma > found[3].sigma
+
+
+def test_one_step_has_a_row_at_each_budget(compared, trained, digits_images):
+    names = ("one-step", "one-step:spikes", "one-step+class-bias", "class-bias+one-step")
+    before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
+    fronts = compared(*names)
+    assert all(torch.equal(before[name], tensor) for name, tensor in trained.state_dict().items())
+    nothing = fronts.row("nothing")
+    for name in names:
+        for budget in (0.0, 0.01):
+            row = fronts.row(name, budget)
+            assert (row.splits, row.reasons) == (2, {})
+            assert np.isfinite((row.delta_accuracy, row.sigma, row.worst, row.balanced_accuracy)).all()
+            assert fronts.predicted[f"{name}@{budget}"].shape == (2, len(digits_images))
+    assert fronts.row("one-step", 0.01).sigma < nothing.sigma
+    assert fronts.row("one-step+class-bias", 0.01).sigma < nothing.sigma
+    assert {"class-gradients", "spikes"} <= set(fronts.bias_shares)
+
+
+def test_a_final_comparison_gives_every_split_the_same_images_to_judge(trained, digits_images, digits_parts):
+    protocol = Protocol(("class-bias",), splits=3, budgets=(0.01,), part="final")
+    fronts = compare(trained, data=digits_images, training_data=digits_parts.training, protocol=protocol, config=QUICK)
+    assert fronts.row("nothing").sigma_spread == 0
+    assert fronts.row("class-bias", 0.01).sigma_spread > 0
+    assert fronts.row("class-bias", 0.01).sigma < fronts.row("nothing").sigma
+
+
+def test_a_whole_operation_has_one_point_and_leaves_the_model_as_it_was(compared, trained):
+    before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
+    names = ("loop", "operate", "operate:spikes", "operate:both")
+    fronts = compared(*names)
+    assert all((fronts.row(name).splits, fronts.row(name).reasons) == (2, {}) for name in names)
+    assert all(fronts.row(name).sigma < fronts.row("nothing").sigma for name in names[1:])
+    assert all(torch.equal(before[name], tensor) for name, tensor in trained.state_dict().items())
+
+
+@pytest.mark.parametrize("directions", ["class-gradients", "spikes", "both"])
+def test_operate_is_the_default_operation_with_its_directions(
+    compared, trained, digits_images, digits_parts, directions
+):
+    name = "operate" if directions == "class-gradients" else f"operate:{directions}"
+    predicted = compared(name).predicted[f"{name}@None"][0]
+    split = Protocol((name,), 2, budgets=(0.0, 0.01)).make_splits(digits_images)[0]
+    hs.operate(
+        trained,
+        training_data=digits_parts.training,
+        calibration_data=digits_images.subset(split.calibration),
+        heldout_data=digits_images.subset(split.heldout),
+        config=hs.SurgeryConfig(directions=directions, budget=0.0),
+    )
+    assert torch.equal(predict(hs.Classifier(trained), digits_images), predicted.long())
+
+
+def test_a_class_with_a_single_image_gives_reasons_and_no_crash(compared, digits_images):
+    single = (digits_images.labels == 3).nonzero()[1:, 0]
+    kept = digits_images.subset(torch.tensor([i for i in range(len(digits_images)) if i not in set(single.tolist())]))
+    fronts = compared("spikes", "last-layer", "loop", data=kept)
+    for row in fronts.rows[1:]:
+        assert row.splits == 0
+        assert set(row.reasons) == {0, 1}
+    reason = "class '3' has no image in the calibration"
+    assert fronts.row("spikes", 0.0).as_dict()["reason"].startswith(reason)
+    assert advise(fronts).method == "nothing"
+    assert reason in advise(fronts).sentence
+
+
+def test_trainings_and_chains_with_them(compared, trained, tmp_path):
+    before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
+    names = ("focal", "focal+spikes", "spikes+finetune")
+    fronts = compared(*names, folder=tmp_path / "out")
+    assert all(torch.equal(before[name], tensor) for name, tensor in trained.state_dict().items())
+    assert (fronts.row("focal").splits, fronts.row("spikes+finetune").splits) == (2, 1)
+    assert all(row.reasons == {} for row in fronts.rows)
+    assert fronts.row("focal+spikes", 0.01).splits == 2
+    assert fronts.row("focal+spikes", 0.01).sigma != fronts.row("focal").sigma
+    assert not torch.equal(fronts.predicted["focal@None"], fronts.predicted["nothing@None"])
+    kept = {path.name for path in (tmp_path / "out").iterdir()}
+    assert kept == {"training-focal", "training-spikes+finetune"}
+    assert without_times(compared(*names, folder=tmp_path / "out")) == without_times(fronts)
+
+
+def test_a_method_does_not_depend_on_the_others(compared):
+    alone, beside = compared("spikes"), compared("spikes", "spikes:12")
+    assert [len(f.edits["spikes"][0].coefficients.nonzero()[0]) for f in (alone, beside)] == [9, 9]
+
+
+def test_edits_of_a_trained_model_are_no_patch_of_the_original(compared, trained, digits_parts, tmp_path):
+    fronts = compared("focal+class-bias")
+    advice = replace(advise(fronts), method="focal+class-bias")
+    said = write_advised(tmp_path, fronts, Opened(trained, digits_parts, None, {}), advice)
+    assert said == "no patch: focal+class-bias is no edit of this checkpoint"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_a_linear_head_is_still_compared(compared, trained):
+    model = nn.Sequential(trained, nn.LogSoftmax(dim=1))
+    fronts = compared("spikes", "last-layer", "tau-norm", model=model)
+    assert "needs a linear head" in fronts.row("last-layer", 0.0).reasons[0]
+    assert "needs a linear head" in fronts.row("tau-norm", 0.0).reasons[0]
+    assert fronts.row("spikes", 0.0).splits == fronts.row("class-bias", 0.0).splits == 2
+
+
+def test_cached_logits_give_the_same_front(compared):
+    whole = compared(*FROM_LOGITS)
+    cached = compare_logits(whole.outputs, Protocol(FROM_LOGITS, 2, (0.0, 0.01)))
+    assert without_times(cached) == without_times(whole)
+    with pytest.raises(hs.InputError, match="methods: spikes needs the model; from logits you can have nothing, temp"):
+        compare_logits(whole.outputs, Protocol(("spikes",)))
+    with pytest.raises(hs.InputError, match="focal needs the model"):
+        compare_logits(whole.outputs, Protocol(("focal+class-bias",)))

@@ -7,7 +7,7 @@ import torch
 import hessian_surgery as hs
 from hessian_surgery.evidence.effective_rank import analyse, entangled_pairs
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
-from hessian_surgery.paper.diagnosis import advise
+from hessian_surgery.paper.diagnosis import recommend
 
 
 def test_structure_by_hand():
@@ -48,21 +48,21 @@ SEVERAL, ONE = (analyse(matrix, ("a", "b", "c")) for matrix in (np.eye(3), np.on
 
 
 def test_advice():
-    assert advise(metrics([0.5, 0.8, 0.9], 100), SEVERAL).startswith("Worth a comparison: σ is 17.0 pp")
-    assert "hessian-surgery compare" in advise(metrics([0.5, 0.8, 0.9], 100), SEVERAL)
-    assert advise(metrics([1.0, 0.0, 0.0], 100), SEVERAL).startswith("Look at the inputs first")
-    assert advise(metrics([0.5, 0.8, 0.9], 100), analyse(np.zeros((2, 3)), ("a", "b", "c"))).startswith("Look at")
-    assert advise(metrics([0.78, 0.8, 0.82], 50), SEVERAL).startswith("Hardly worth operating")
+    assert recommend(metrics([0.5, 0.8, 0.9], 100), SEVERAL).startswith("Worth a comparison: σ is 17.0 pp")
+    assert "hessian-surgery compare" in recommend(metrics([0.5, 0.8, 0.9], 100), SEVERAL)
+    assert recommend(metrics([1.0, 0.0, 0.0], 100), SEVERAL).startswith("Look at the inputs first")
+    assert recommend(metrics([0.5, 0.8, 0.9], 100), analyse(np.zeros((2, 3)), ("a", "b", "c"))).startswith("Look at")
+    assert recommend(metrics([0.78, 0.8, 0.82], 50), SEVERAL).startswith("Hardly worth operating")
 
 
 def test_the_effective_rank_changes_what_to_expect_but_not_the_verdict():
     spread, level = metrics([0.5, 0.8, 0.9], 100), metrics([0.78, 0.8, 0.82], 100)
-    assert "Few axes to move along (effective rank 1.0 of 3)" in advise(spread, ONE)
-    assert "Few axes" not in advise(spread, SEVERAL)
-    assert advise(spread, ONE).startswith("Worth a comparison")
-    assert advise(level, ONE) == advise(level, SEVERAL)
+    assert "Few axes to move along (effective rank 1.0 of 3)" in recommend(spread, ONE)
+    assert "Few axes" not in recommend(spread, SEVERAL)
+    assert recommend(spread, ONE).startswith("Worth a comparison")
+    assert recommend(level, ONE) == recommend(level, SEVERAL)
 
 
 def test_the_same_spread_is_worth_more_with_more_images():
-    assert advise(metrics([0.7, 0.8, 0.9], 30), SEVERAL).startswith("Hardly worth operating")
-    assert advise(metrics([0.7, 0.8, 0.9], 100), SEVERAL).startswith("Worth a comparison")
+    assert recommend(metrics([0.7, 0.8, 0.9], 30), SEVERAL).startswith("Hardly worth operating")
+    assert recommend(metrics([0.7, 0.8, 0.9], 100), SEVERAL).startswith("Worth a comparison")

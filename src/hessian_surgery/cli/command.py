@@ -1,4 +1,4 @@
-"""Commands from dataclasses: each field is an option, so that a command is a function of one object."""
+"""Commands from dataclasses: each field is an option, and a command takes one object."""
 
 import inspect
 from collections.abc import Callable

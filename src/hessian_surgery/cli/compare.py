@@ -67,7 +67,7 @@ class CompareOptions(ConfigOptions, InputOptions):
 
 
 def compare(options: CompareOptions) -> None:
-    """Put the operation and simpler methods on one front, at equal accuracy, and advise which to use."""
+    """Compare the operation with simpler methods at equal accuracy, and advise which to use."""
     started = time.perf_counter()
     out = options.out
     if options.logits is not None and (options.model or options.checkpoint or options.data):
@@ -119,7 +119,7 @@ def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, Opene
 
 
 def open_with_images(options: CompareOptions) -> tuple[OpenedModel, LabelledSet]:
-    """The model and all its labelled images; for digits without a model, the demo's net is trained."""
+    """The model and all its labelled images; digits alone mean the demo's net."""
     if options.model is None:
         if options.data != "digits" or options.checkpoint is not None:
             raise InputError("model: missing; give --model and --checkpoint, or --data digits alone for the demo's net")
@@ -159,7 +159,7 @@ def fronts_dict(fronts: Fronts, protocol: Protocol, inputs: dict[str, str], seco
 
 
 def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any]) -> None:
-    """Write the table, the figure, the page, the logits, every prediction and, last, `compare.json`."""
+    """Write table, figure, page, logits, every prediction and, last, `compare.json`."""
     save_figures(folder, {"front": draw_fronts(fronts)})
     write_text(folder / PAGE, comparison_page(content))
     write_text(folder / "compare.md", to_markdown(fronts))

@@ -121,7 +121,7 @@ def _remarks(options: InputOptions, checkpoint: Checkpoint | None) -> tuple[str,
 
 
 def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:
-    """How many outputs a built-in model gets: those of the checkpoint's head, or the data's classes."""
+    """How many outputs a built-in model gets: the checkpoint's, or one for each class."""
     bias = checkpoint.weights.get("fc.bias") if checkpoint else None
     return classes if bias is None else len(bias)
 

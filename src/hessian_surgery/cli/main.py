@@ -1,4 +1,4 @@
-"""The command line. Exit 0: done. 2: bad input, in one clear line. 3: not accepted. 1: anything else."""
+"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 anything else."""
 
 import sys
 from typing import Annotated
@@ -60,7 +60,7 @@ def options(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Lift the weak classes of a trained classifier by a small step in weight space; protect the strong ones."""
+    """Lift the weak classes of a trained classifier by a small step in weight space."""
 
 
 add_command(app, DemoOptions)(demo)

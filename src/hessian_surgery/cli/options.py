@@ -8,15 +8,11 @@ import typer
 
 from hessian_surgery.data.sources import SPECS
 
-Json: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
-]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")]
 Seed: TypeAlias = Annotated[int, typer.Option(help="Fixes every random draw.", min=0)]
 Device: TypeAlias = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default cuda if there is one.")]
 DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Show what it would cost, and stop.")]
-Figures: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Also write every figure to this folder, as SVG and PNG.")
-]
+Figures: TypeAlias = Annotated[Path | None, typer.Option(help="Also write the figures here, as SVG and PNG.")]
 RunFolder: TypeAlias = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 OutputFile: TypeAlias = Annotated[Path, typer.Option(help="The file to write.")]
 Patch: TypeAlias = Annotated[Path, typer.Argument(help="The patch.safetensors of a run.")]

@@ -1,4 +1,4 @@
-"""How spikes are sought: one object for operations, studies and fine-tunes, and the finder that follows it."""
+"""How spikes are sought: one object for operations, studies and fine-tunes, and a finder."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace

@@ -1,4 +1,4 @@
-"""Criteria that an operation has to meet on the held-out images, from a TOML file."""
+"""Acceptance: criteria for the held-out images, from a TOML file."""
 
 import tomllib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ MINIMUM, DROP = "minimum_accuracy", "maximum_drop"
 
 @dataclass(frozen=True)
 class Limits:
-    """What a class must reach, and what it may lose against the starting model; fractions, None where all is well."""
+    """What a class must reach, and what it may lose; fractions, None for no limit."""
 
     minimum_accuracy: float | None = None
     maximum_drop: float | None = None
@@ -24,13 +24,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Criteria:
-    """Limits for every class, and others for some."""
+    """Limits for every class, and other limits for some."""
 
     every: Limits
     classes: Mapping[str, Limits] = field(default_factory=dict)
 
     def of(self, name: str) -> Limits:
-        """The limits of a class: its own, and those for every class where it has none."""
+        """The limits of a class: its own, or else those for every class."""
         own = self.classes.get(name, Limits())
         return Limits(
             self.every.minimum_accuracy if own.minimum_accuracy is None else own.minimum_accuracy,
@@ -38,13 +38,13 @@ class Criteria:
         )
 
     def check_names(self, classes: tuple[str, ...]) -> None:
-        """Raise an InputError for a class that there is not."""
+        """Raise an InputError for a class that does not exist."""
         for name in self.classes:
             class_number(name, classes, "accept")
 
 
 def read_criteria(path: Path) -> Criteria:
-    """The criteria that a file holds; anything else in it is refused."""
+    """Read criteria; refuse anything else in the file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -62,7 +62,7 @@ def read_criteria(path: Path) -> Criteria:
 
 
 def unmet(criteria: Criteria, images: BeforeAfter) -> list[str]:
-    """Which criteria the patched model does not meet on these images, each as a sentence."""
+    """The criteria that the patched model does not meet on these images, a sentence for each."""
     before, after = images.metrics()
     failed = []
     for name, old, new in zip(images.classes, before.per_class, after.per_class, strict=True):

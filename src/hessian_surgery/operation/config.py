@@ -1,4 +1,4 @@
-"""What an operation is told: the choices that both algorithms share, and those of the default one."""
+"""Configuration: the choices that both algorithms share, and those of the default operation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

@@ -33,7 +33,7 @@ class Cost:
         basis: where and how the Lanczos basis, or the gradients, would be kept.
         basis_bytes: what they take there, together with the spikes of all phases.
         snapshot_bytes: copies of the weights.
-        graph_bytes: activations and gradient graph of the Hessian batch, or of a batch of training images.
+        graph_bytes: activations and graph of the Hessian batch, or of a batch of training images.
         data_bytes: the calibration images.
     """
 

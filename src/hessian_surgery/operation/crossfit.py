@@ -18,7 +18,7 @@ from hessian_surgery.types import Array
 # Parts that the images are divided into; each is predicted by a fit to the others.
 FOLDS = 4
 
-# Coefficients (K,), positions (n,) → logits (n, C) of those images after the step, by a forward pass.
+# Coefficients (K,), positions (n,) → logits (n, C) of those images after the step, measured.
 AfterCoefficients = Callable[[Array, Tensor], Tensor]
 
 

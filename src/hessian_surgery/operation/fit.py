@@ -17,7 +17,7 @@ from hessian_surgery.types import Array
 PRICES = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0)
 # How much of a fit a candidate takes: a shorter step generalises better.
 SHARES = tuple(np.arange(1, 21) / 20)
-# The penalty on the mean square of the coefficients, in units of `logit_unit`: a trust region in the
+# Penalty on the mean square of the coefficients, in units of `logit_unit`: a trust region in the
 # space of logits. Chosen, with the temperature, inside the development halves of three data sets.
 RIDGE = 0.16
 
@@ -31,7 +31,7 @@ def fit_path(
     classes: int,
     goal: Goal | None = None,
 ) -> list[Array]:
-    """Coefficients (size,) that minimise goal − price · accuracy + ridge · mean(c²), for each price.
+    """Coefficients (size,) that minimise goal − price · accuracy + ridge · mean(c²) at each price.
 
     Args:
         logits_at: coefficients → logits (n, C), differentiable. 0 gives the logits as they are; a

@@ -14,9 +14,9 @@ from hessian_surgery.types import Array
 
 Target: TypeAlias = Literal["sigma", "worst"]
 
-# Class accuracies this close to the worst, as fractions, count with it if the worst class is lifted.
+# If the worst class is lifted, class accuracies this close to it, as fractions, count with it.
 NEAR_WORST = 0.02
-# The cost, in units of σ, of what protected classes lose beyond their limits (a mean over all classes).
+# What it costs, in units of σ, if protected classes fall below their limits (a mean over classes).
 PENALTY = 5.0
 # Rounding in comparisons of shares.
 SLACK = 1e-9

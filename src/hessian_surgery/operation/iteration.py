@@ -24,7 +24,7 @@ from hessian_surgery.operation.state_file import Packed
 from hessian_surgery.operation.step import TriedStep, try_step
 from hessian_surgery.types import Array
 
-# Forward passes that the logit changes along a direction cost: by forward mode, and by a difference.
+# Forward passes for the logit changes along a direction: by forward mode, and by a difference.
 PASSES_PER_TANGENT, PASSES_PER_DIFFERENCE = 2.9, 1.0
 
 
@@ -152,7 +152,7 @@ def _unpack(
 
 
 def _work(config: SurgeryConfig, classes: int, _images: int, device: torch.device) -> Work:
-    """Passes for each direction, the logits before and after, and the fits that are measured, at most."""
+    """For each direction, for the logits before and after, and for the measured fits, at most."""
     spikes = config.search.count(classes) if config.uses_spikes else 0
     gradients = classes if config.uses_gradients else 0
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE

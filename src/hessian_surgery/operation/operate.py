@@ -46,7 +46,7 @@ def operate(
 
     Args:
         model: the trained classifier, a module or a `Classifier`.
-        training_data: images that the model was trained on, for class gradients and Hessian batches.
+        training_data: images that the model was trained on: class gradients, Hessian batches.
         calibration_data: images that every decision is made on.
         heldout_data: images that only the report sees.
         config: the choices; `SurgeryConfig()` by default, or a `LoopConfig` for the paper's loop.

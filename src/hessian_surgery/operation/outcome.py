@@ -60,8 +60,8 @@ class Outcome:
         config: the choices it was made with.
         findings: what changed.
         iterations: one record per iteration.
-        front: what other objectives and budgets are predicted to do to the held-out images; None for
-            the loop.
+        front: predictions for the held-out images at other objectives and budgets; None for the
+            loop.
         structure: of the first iteration's S.
         choices: what the config left open, as it was settled: K, p, which classes were protected.
         split: images in each part, and the seed.
@@ -130,12 +130,12 @@ class Outcome:
         inputs: Mapping[str, Any] | None = None,
         patch: WeightPatch | None = None,
     ) -> None:
-        """Write the run folder. `result.json` comes last: if it is there, everything is.
+        """Write the run folder. `result.json` comes last: if it is there, all is.
 
         Args:
             folder: made if it does not exist.
-            source: the checkpoint that the model came from. `model.safetensors` gets its header, the
-                patch its hash.
+            source: the checkpoint that the model came from. `model.safetensors` gets its header,
+                the patch its hash.
             inputs: what was operated on, as it was named, for `config.json`.
             patch: that of `self.patch(source)`, if it is at hand.
         """

@@ -110,7 +110,7 @@ def _find_spikes(problem: Problem[SurgeryConfig], iteration: int, observer: Obse
 def find_directions(
     problem: Problem[SurgeryConfig], logits: Tensor, spikes: Spectrum | None, observer: Observer
 ) -> Directions:
-    """What the config asks for, at the present weights: the head's biases, class gradients, spikes."""
+    """What the config asks for at the present weights: biases, class gradients, spikes."""
     config = problem.config
     data = problem.calibration_data
     progress = partial(observer.stage, "directions")

@@ -56,7 +56,7 @@ def default_max_drop(per_class: Array, count: NDArray[np.int64]) -> float:
 
 
 def protection(problem: Problem[SurgeryConfig]) -> Protection:
-    """Which classes are protected: those named, or else the strong ones; never one with a target."""
+    """Protect the named classes, or else the strong ones; never one with a target."""
     config = problem.config
     data = problem.calibration_data
     strong_above = default_threshold(problem.base) if config.strong_above is None else config.strong_above

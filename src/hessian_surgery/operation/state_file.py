@@ -27,7 +27,7 @@ Unpack: TypeAlias = Callable[[Path, Problem[Any], dict[str, Tensor], dict[str, A
 
 
 def fingerprint(problem: Problem[Any]) -> str:
-    """A hash of all that a run depends on: choices, starting weights and buffers, images, labels."""
+    """A hash of all that a run depends on: choices, weights and buffers, images, labels."""
     digest = hashlib.sha256(json.dumps(problem.config.as_dict(), sort_keys=True).encode())
     digest.update(weights_sha256(problem.classifier.module.state_dict()).encode())
     _add(digest, problem.calibration_data)
@@ -48,7 +48,7 @@ def _add(digest: Any, data: LabelledSet, with_inputs: bool = True) -> None:
 
 
 def save_state(folder: Path, problem: Problem[Any], packed: Packed, identity: str) -> None:
-    """Write the state between two iterations as one file: it or the one before it is there, whole."""
+    """Write the state between two iterations as one file, which replaces the one before."""
     tensors, plain = packed
     storage = asdict(problem.finder.storage) if problem.finder else None
     rest = {"identity": identity, "storage": storage, "algorithm": plain}

@@ -25,7 +25,7 @@ def find_warnings(
         problem: what was operated on.
         heldout: the held-out images.
         records: of all iterations.
-        unrounded: class accuracies (C,) on the calibration images before rounding to the stored dtype.
+        unrounded: class accuracies (C,) on the calibration images, before rounding.
         calibration: the answers to the calibration images.
     """
     rounded = class_accuracy(calibration.after.predicted, calibration.labels, len(calibration.classes))

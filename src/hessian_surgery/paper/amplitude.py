@@ -1,4 +1,4 @@
-"""Amplitude control: how α_max follows the outcome of each iteration (eq. 7, appendix C; section 7.2's γ-decay)."""
+"""Amplitude control: how α_max follows each iteration (eq. 7, appendix C; γ-decay: section 7.2)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -6,17 +6,18 @@ from typing import Literal, TypeAlias
 
 Control: TypeAlias = Literal["adam", "gamma"]
 
-# α² λ₁ of a first step: the paper's 0.02 comes to 0.08–0.13 on our ResNet-50 and to 0.22 on theirs (section 6.1).
+# α² λ₁ of a first step. The paper's α = 0.02 gives 0.08–0.13 on our ResNet-50, and 0.22 on theirs
+# (section 6.1).
 FIRST_COST = 0.1
 
 
 @dataclass(frozen=True)
 class Signal:
-    """What an iteration reports.
+    """What an iteration tells the controller.
 
     Attributes:
-        accepted: False when it was rolled back.
-        sigma_before: σ of the iterate it started from.
+        accepted: False if it was rolled back.
+        sigma_before: σ of the weights it started from.
         sigma_after: σ of the candidate, kept or not.
         max_drop: Δ_max, the largest drop of a class.
     """
@@ -28,10 +29,10 @@ class Signal:
 
     @property
     def improvement(self) -> float:
-        """g_t (appendix C): the fall of σ; 0 without one; minus what triggered a rollback.
+        """g_t (appendix C): the fall of σ, or 0; after a rollback, minus what triggered it.
 
-        A rollback for a rise of σ can have no dropping class; it still must not raise the amplitude, so the
-        larger of the two counts.
+        If σ rose, perhaps no class dropped. The larger of the two counts, so that a rollback never
+        raises the amplitude.
         """
         if self.accepted:
             return max(0.0, self.sigma_before - self.sigma_after)
@@ -40,7 +41,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class AdamControl:
-    """Adam moments of g_t; their ratio, the signal-to-noise ratio, moves α_max between its ends (eq. 7).
+    """Adam moments of g_t. Their ratio, signal to noise, moves α_max between its ends (eq. 7).
 
     Attributes:
         initial: α_max^(0).
@@ -60,7 +61,8 @@ class AdamControl:
 
     def update(self, signal: Signal) -> "AdamControl":
         """The controller after one more iteration."""
-        beta1, beta2 = max(0.0, 1 - 4 / self.horizon), 1 - 1 / self.horizon
+        beta1 = max(0.0, 1 - 4 / self.horizon)
+        beta2 = 1 - 1 / self.horizon
         g = signal.improvement
         time = self.time + 1
         first = beta1 * self.first + (1 - beta1) * g
@@ -74,11 +76,12 @@ class AdamControl:
 
 @dataclass(frozen=True)
 class GammaControl:
-    """α_max ← γ α_max after a rollback, or when the smoothed σ has fallen by less than 0.05 pp (table 5).
+    """α_max ← γ α_max after a rollback, or if smoothed σ fell by less than 0.05 pp (table 5).
 
     Attributes:
         value: α_max for the next iteration.
-        average: exponential moving average of σ (weight 0.3 on the newest); starts at the base model's.
+        average: exponential moving average of σ, with weight 0.3 on the newest; it starts at the
+            starting model's σ.
     """
 
     value: float
@@ -104,8 +107,8 @@ def start_control(control: Control, amplitude: float, iterations: int, base_sigm
 
 
 def curvature_amplitude(leading_eigenvalue: float) -> float:
-    """α_max^(0) for a model whose leading eigenvalue is λ₁: the step whose second-order cost α² λ₁ is the same for all.
+    """α_max^(0): the step whose second-order cost α² λ₁ is the same for every model.
 
-    The rule of eq. 10, taken from phase to phase there, taken from model to model here.
+    Eq. 10 applies this rule from phase to phase; here it applies from model to model.
     """
     return math.sqrt(FIRST_COST / leading_eigenvalue)

@@ -22,8 +22,8 @@ class LoopConfig(OperationConfig):
 
     Attributes:
         iterations: T, in each phase.
-        phases: of sequential deflated surgery (section 8). Each phase takes the next K spikes; those
-            of earlier phases are deflated away.
+        phases: of sequential deflated surgery (section 8). Each phase takes the next K spikes, and
+            deflates those of earlier phases away.
         amplitude: α_max^(0), the length of a step in weight space. None sets it from the leading
             eigenvalue, so that every model starts with the same second-order cost
             (`curvature_amplitude`).

@@ -1,4 +1,4 @@
-"""Diagnosis before an operation: is there anything to gain? One Lanczos run and one S (section 10)."""
+"""Diagnosis: is there anything to gain? It takes one Lanczos run and one S (section 10)."""
 
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,9 +20,10 @@ from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import find_sensitivity, finder_of
 from hessian_surgery.paper.plan import error_ratio, recommended_exponent
 
-# Both read off the models of docs/results/predictors.md. Times its sampling noise that σ must be for a gain to show:
+# Both come from the models of docs/evidence/predictors.md. A gain shows only if σ is above its
+# sampling noise by this factor.
 ABOVE_NOISE = 2.0
-# Effective rank, as a share of the singular values of S, below which a small share of σ went:
+# If the effective rank is a smaller share of the singular values of S than this, little of σ went.
 FEW_AXES = 0.45
 
 
@@ -70,14 +71,14 @@ def diagnose(
     epsilon: float | None = None,
     observer: Observer | None = None,
 ) -> Diagnosis:
-    """Look, and change nothing.
+    """Find out whether an operation has anything to gain; change nothing.
 
     Args:
         model: the trained classifier.
-        training_data: where the Hessian batch is drawn from: training images.
+        training_data: images that the model was trained on, for the Hessian batch.
         calibration_data: images that the class accuracies are measured on.
-        config: as for `operate`; what steers the loop plays no part.
-        epsilon: the probe's amplitude; by default the amplitude that an operation would start with.
+        config: as for `operate`; only how spikes and S are found plays a part.
+        epsilon: the probe's amplitude; by default the loop's first amplitude.
         observer: told about progress.
     """
     observer = observer or Observer()
@@ -107,17 +108,17 @@ def diagnose(
         structure=structure,
         error_ratio=error_ratio(problem.base, count),
         exponent=recommended_exponent(problem.base, count, config.target),
-        advice=advise(metrics, structure),
+        advice=recommend(metrics, structure),
         warnings=problem.notes + tuple(warning for warning in warnings if warning),
     )
 
 
-def advise(metrics: Metrics, structure: SensitivityStructure) -> str:
-    """Whether there is anything to gain, and where the answer is to be had, in a sentence or three.
+def recommend(metrics: Metrics, structure: SensitivityStructure) -> str:
+    """Say in one to three sentences whether there is anything to gain.
 
-    The verdict rests on σ over its sampling noise, which foretells how far σ falls; the effective rank of S, which says
-    something of the share of σ that goes, adds to it. The p-rule and bias-R² foretell nothing, and nothing foretells
-    that a class bias will be beaten (docs/results/predictors.md).
+    The ratio of σ to its sampling noise predicts how far σ falls. The effective rank of S says
+    something about the share of σ that goes. The p-rule and bias-R² predict nothing, and nothing
+    predicts whether a class bias will be beaten (docs/evidence/predictors.md).
     """
     accuracy, count = np.array(metrics.per_class), np.array(metrics.count, dtype=np.float64)
     noise = sampling_sigma(accuracy, count)
@@ -125,13 +126,13 @@ def advise(metrics: Metrics, structure: SensitivityStructure) -> str:
     if structure.frobenius == 0 or metrics.balanced_accuracy < 1.2 / len(accuracy):
         return (
             f"Look at the inputs first: balanced accuracy is {100 * metrics.balanced_accuracy:.0f} %, near chance, or "
-            "no class answers to any spike; check checkpoint, normalisation, image size and the order of the classes."
+            "no class responds to any spike; check checkpoint, normalisation, image size and the order of the classes."
         )
     if metrics.sigma < ABOVE_NOISE * noise:
-        return f"Hardly worth operating: {spread}; so near to it, gains were mostly lost in noise."
+        return f"Hardly worth operating: {spread}; this close to noise, gains were mostly lost in it."
     axes = len(structure.singular_values)
-    few = f" Few axes to move along (effective rank {structure.effective_rank:.1f} of {axes}): expect less of it to go."
+    few = f" Few axes to move along (effective rank {structure.effective_rank:.1f} of {axes}): expect a smaller gain."
     return (
-        f"Worth a comparison: {spread}.{few if structure.effective_rank < FEW_AXES * axes else ''} How much goes, and "
-        "whether a class bias does as well, cannot be told beforehand: hessian-surgery compare measures it."
+        f"Worth a comparison: {spread}.{few if structure.effective_rank < FEW_AXES * axes else ''} Nobody can say "
+        "beforehand how much goes, or whether a class bias does as well: hessian-surgery compare measures it."
     )

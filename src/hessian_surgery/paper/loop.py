@@ -1,4 +1,4 @@
-"""The loop (Algorithm 2): spikes, sensitivity, plan, step; accept or roll back; adapt the amplitude."""
+"""The loop (Algorithm 2): spikes, S, plan, step; accept or roll back; adapt the amplitude."""
 
 import math
 from dataclasses import replace
@@ -104,7 +104,7 @@ def finder_of(problem: Problem[LoopConfig]) -> SpikeFinder:
 
 
 def find_sensitivity(problem: Problem[LoopConfig], spectrum: Spectrum, epsilon: float, observer: Observer) -> Array:
-    """S (K, C) at the present weights for a probe of amplitude ε, as fractions per unit of amplitude.
+    """S (K, C) at the present weights for a probe of amplitude ε: fractions per unit of amplitude.
 
     A gradient takes no more images at a time than a Hessian product, whose graph had room.
     """
@@ -154,7 +154,7 @@ def make_plan(problem: Problem[LoopConfig], accuracy: Array, spectrum: Spectrum,
 
 
 def judge_candidate(candidate: Array, previous: Array, config: LoopConfig) -> Signal:
-    """Accept a candidate, or roll it back if σ rises or a class drops beyond the config's limits."""
+    """Accept a candidate, or roll it back if σ rises or a class drops too much."""
     old = sigma(previous)
     new = sigma(candidate)
     max_drop = float((previous - candidate).max())
@@ -178,7 +178,7 @@ def _advance(problem: Problem[LoopConfig], state: LoopState, kept: Array, contro
 
 
 def _next_phase(problem: Problem[LoopConfig], state: LoopState, spectrum: Spectrum) -> LoopState:
-    """The state that the next iteration starts from: at the end of a phase, with its spikes deflated."""
+    """The next iteration's state: at the end of a phase, with its spikes deflated."""
     if state.first_eigenvalue is None:
         state = replace(state, first_eigenvalue=float(spectrum.eigenvalues[0]))
     config = problem.config
@@ -190,7 +190,7 @@ def _next_phase(problem: Problem[LoopConfig], state: LoopState, spectrum: Spectr
 def _seek(
     problem: Problem[LoopConfig], state: LoopState, observer: Observer
 ) -> tuple[Spectrum, dict[str, float] | None]:
-    """The spikes at the present weights, and how deflation did; the operator's graph is freed on return."""
+    """The spikes, and how well deflation worked; the operator's graph is freed on return."""
     iteration = state.iteration + 1
     finder = finder_of(problem)
     operator = finder.operator(iteration=iteration)
@@ -202,7 +202,7 @@ def _seek(
 def _check_deflation(
     problem: Problem[LoopConfig], state: LoopState, operator: Operator, spectrum: Spectrum
 ) -> dict[str, float] | None:
-    """How well the earlier phases' spikes are out of the way; how stale they are when a phase begins."""
+    """Whether earlier spikes are out of the way, and how stale they are at a phase's start."""
     if state.deflated is None:
         return None
     found = {"vectors": float(len(state.deflated)), "overlap": overlap(state.deflated, spectrum)}
@@ -212,7 +212,7 @@ def _check_deflation(
 
 
 def _first_controller(problem: Problem[LoopConfig], state: LoopState, spectrum: Spectrum) -> Controller:
-    """The control at the start of a phase; its amplitude goes as 1/√λ_max from phase to phase (eq. 10)."""
+    """The control at a phase's start; from phase to phase, α_max goes as 1/√λ_max (eq. 10)."""
     config = problem.config
     leading = float(spectrum.eigenvalues[0])
     if state.deflated is not None and leading < 1e-6 * (state.first_eigenvalue or leading):

@@ -1,4 +1,4 @@
-"""Sequential deflated surgery (section 8): from phase to phase, what is taken out of the Hessian and how well."""
+"""Sequential deflated surgery (section 8): the spikes that a phase takes out of the Hessian."""
 
 from dataclasses import replace
 from itertools import chain
@@ -21,7 +21,7 @@ def accumulate(deflated: Tensor | None, spectrum: Spectrum) -> Tensor:
 
 
 def keep(vectors: Tensor, space: ParameterSpace, storage: Storage) -> Tensor:
-    """Vectors (k, p) where and as a basis with this storage keeps its own."""
+    """Vectors (k, p), stored as a basis with this storage stores its own."""
     basis = Basis(space.dimension, space.dtype, space.device, replace(storage, rows=len(vectors)))
     for vector in vectors:
         basis.append(vector)
@@ -29,15 +29,15 @@ def keep(vectors: Tensor, space: ParameterSpace, storage: Storage) -> Tensor:
 
 
 def overlap(deflated: Tensor, spectrum: Spectrum) -> float:
-    """max |⟨q, q'⟩| between the deflated vectors and a phase's own: 0 where the phase has found new directions only."""
+    """max |⟨q, q'⟩| between the deflated vectors and a phase's own: 0 if all of these are new."""
     return max(float(project(deflated, spectrum.vector(i)).abs().max()) for i in range(len(spectrum)))
 
 
 def staleness(operator: Operator, deflated: Tensor, count: int) -> float:
-    """How far the first deflated vectors have ceased to span an invariant space of the Hessian since the weights moved.
+    """How stale the first deflated vectors are, since the weights moved.
 
-    ‖(I − QᵀQ) H q‖ / ‖H q‖, root mean square over the first `count` rows of Q: 0 right where they were found, 1 where
-    their curvature has gone elsewhere.
+    It is ‖(I − QᵀQ) H q‖ / ‖H q‖, root mean square over the first `count` rows of Q: 0 while they
+    still span an invariant space of the Hessian, 1 if all their curvature has moved elsewhere.
     """
     leaked = total = 0.0
     for row in deflated[:count]:

@@ -1,4 +1,4 @@
-"""The plan: coefficients α of the spikes that lift weak classes and spare strong ones (eq. 5)."""
+"""The plan: coefficients α of the spikes that lift weak classes and protect strong ones (eq. 5)."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -12,7 +12,7 @@ from hessian_surgery.types import Array
 
 Bound: TypeAlias = Literal["ball", "box"]
 
-# How far below its floor a planned change may end, as a fraction: rounding, a millionth of an image.
+# How far below its floor a planned change may end, as a fraction: rounding.
 SLACK = 1e-9
 
 
@@ -22,7 +22,7 @@ class Plan:
 
     Attributes:
         alpha: coefficients of the spikes (K,).
-        predicted: the change of each class's accuracy (C,) that S foresees, Sᵀα.
+        predicted: the change of each class's accuracy (C,) that S predicts, Sᵀα.
         objective: Σ_j w_j (Sᵀα)_j.
         weights: w (C,).
     """
@@ -45,16 +45,16 @@ def plan(
 ) -> Plan:
     """Solve eq. 5 by sequential least-squares programming (SLSQP).
 
-    Maximise Σ_j w_j (Sᵀα)_j subject to ‖α‖ ≤ budget, or |α_i| ≤ budget·√(λ_min/λ_i) for the box, and
-    (Sᵀα)_j ≥ floor_j for each class.
+    Maximise Σ_j w_j (Sᵀα)_j subject to (Sᵀα)_j ≥ floor_j for each class, and to ‖α‖ ≤ budget, or
+    |α_i| ≤ budget·√(λ_min/λ_i) for the box.
 
     Args:
         sensitivity: S (K, C).
         accuracy: class accuracies (C,) that the weights are made from.
         budget: α_max.
         exponent: p of the class-error weights.
-        floor: the lowest planned change (C,) of each class, none above 0, −inf where a class is not protected;
-            by default that of `strong_floor`.
+        floor: the lowest planned change (C,) of each class, none above 0, −inf for a class that is
+            not protected; by default that of `strong_floor`.
         bound: "ball" or "box".
         eigenvalues: λ (K,), for the box.
     """
@@ -71,7 +71,10 @@ def plan(
 
 
 def class_weights(accuracy: Array, exponent: float) -> Array:
-    """w_j = e_j^p / Σ_k e_k^p with the class errors e = 1 − accuracy (eq. 6); uniform where no class errs."""
+    """w_j = e_j^p / Σ_k e_k^p with the class errors e = 1 − accuracy (eq. 6).
+
+    All weights are equal if no class errs.
+    """
     error = 1 - accuracy
     if exponent == 0 or not error.any():
         return np.full(len(error), 1 / len(error))
@@ -80,13 +83,13 @@ def class_weights(accuracy: Array, exponent: float) -> Array:
 
 
 def error_ratio(accuracy: Array, count: Array) -> float:
-    """e_max / e_min; errors are clipped at 1/(2 n_j), half an image, since a class can have none."""
+    """e_max / e_min. Errors are clipped at half an image, 1/(2 n_j), since a class may have none."""
     error = np.maximum(1 - accuracy, 1 / (2 * count))
     return float(error.max() / error.min())
 
 
 def recommended_exponent(accuracy: Array, count: Array, target: Target = "sigma") -> float:
-    """The p-rule (table 3): concentrate on the weakest class when errors are alike, spread out when they are not."""
+    """The p-rule (table 3): concentrate on the weakest class if errors are similar."""
     mild = error_ratio(accuracy, count) < 5
     if target == "sigma":
         return 2.0 if mild else 0.5
@@ -94,7 +97,7 @@ def recommended_exponent(accuracy: Array, count: Array, target: Target = "sigma"
 
 
 def strong_threshold(accuracy: Array) -> float:
-    """Above which accuracy a class counts as strong where nothing else is said: the mean plus one σ."""
+    """The accuracy above which a class is strong in the loop: the mean plus one σ."""
     return float(accuracy.mean() + accuracy.std())
 
 
@@ -109,9 +112,10 @@ def strong_floor(
 
     Args:
         accuracy: present class accuracies (C,).
-        reference: accuracies (C,) that strength and drops count from; by default the present ones, as in the
-            paper. Given the starting model's, a class that has already lost all it may loses nothing more.
-        threshold: strong classes lie above it; by default `strong_threshold` of the reference.
+        reference: accuracies (C,) that strength and drops count from; by default the present ones,
+            as in the paper. With the starting model's, a class that has lost all it may lose is
+            planned to lose nothing more.
+        threshold: a class above it is strong; by default `strong_threshold` of the reference.
         allowed_drop: what a strong class may lose against the reference.
     """
     reference = accuracy if reference is None else reference
@@ -134,7 +138,8 @@ def _solve(gain: Array, response: Array, floor: Array, half_width: Array | None)
     protected = np.isfinite(floor)
     constraints: list[dict[str, Any]] = []
     if protected.any():
-        slope, limit = response[:, protected].T, floor[protected]
+        slope = response[:, protected].T
+        limit = floor[protected]
         constraints.append({"type": "ineq", "fun": lambda x: slope @ x - limit, "jac": lambda x: slope})
     if half_width is None:
         constraints.append({"type": "ineq", "fun": lambda x: 1 - x @ x, "jac": lambda x: -2 * x})
@@ -144,7 +149,7 @@ def _solve(gain: Array, response: Array, floor: Array, half_width: Array | None)
         return np.zeros_like(gain)
     direction = gain / size
     best = np.zeros_like(gain)
-    # From the middle and, where that stalls, from along the gain: the better feasible end counts.
+    # From the middle, and from along the gain in case that stalls: the better feasible end counts.
     for start in (0.0, 0.5):
         found = minimize(
             lambda x: -direction @ x,
@@ -162,12 +167,13 @@ def _solve(gain: Array, response: Array, floor: Array, half_width: Array | None)
 
 
 def _feasible(found: OptimizeResult, response: Array, floor: Array, half_width: Array | None) -> Array:
-    """The solver's point, drawn towards 0 (which is always feasible) by what it oversteps."""
+    """The solver's point, pulled towards 0 (always feasible) as far as it oversteps."""
     x = np.asarray(found.x, dtype=np.float64)
     if not np.isfinite(x).all():
         return np.zeros_like(x)
     reach = np.linalg.norm(x) if half_width is None else np.max(np.abs(x) / half_width)
-    change, limit = response.T @ x, floor - SLACK
+    change = response.T @ x
+    limit = floor - SLACK
     overstep = np.max(change / limit, initial=1.0, where=change < limit)
     return x / max(1.0, float(reach), float(overstep))
 

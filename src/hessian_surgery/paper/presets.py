@@ -17,7 +17,7 @@ def paper_config(
     """The settings of one of the paper's experiments.
 
     Args:
-        dataset: whose experiment. "cifar100" is section 8's: 3 phases of 15 spikes and 3 iterations.
+        dataset: whose experiment. "cifar100" is section 8's: 3 phases, 15 spikes, 3 iterations.
         start: how the model was trained (ISIC only): cross-entropy, focal or class-balanced loss.
         control: Adam-style control with T=15 on CIFAR-10 (table 7), or γ-decay with T=10 (tables 4
             and 5).

@@ -1,4 +1,4 @@
-"""The spike–class sensitivity matrix S (eq. 4): how each class's accuracy answers to each spike."""
+"""The sensitivity matrix S (eq. 4): how each class's accuracy responds to each spike."""
 
 import numpy as np
 from torch import Tensor, nn
@@ -21,17 +21,18 @@ def sensitivity(
     batch_size: int = BATCH_SIZE,
     progress: Progress | None = None,
 ) -> Array:
-    """S (K, C) by central differences, as fractions per unit of amplitude, in 2K passes over the data.
+    """S (K, C) by central differences, as fractions per unit of amplitude.
 
-    S_ij = (acc_j(θ + ε q_i) − acc_j(θ − ε q_i)) / 2ε. The weights come back bit for bit.
+    S_ij = (acc_j(θ + ε q_i) − acc_j(θ − ε q_i)) / 2ε, in 2K passes over the data. The weights come
+    back bit for bit.
 
     Args:
-        model: where the spikes were found.
+        model: at the weights where the spikes were found.
         spectrum: the K spikes.
         data: the calibration set.
         epsilon: ε, the probe's amplitude.
         batch_size: images per forward pass.
-        progress: called with (passes done, passes in all).
+        progress: called with (passes done, all passes).
     """
     if epsilon <= 0:
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")

@@ -1,4 +1,4 @@
-"""S by gradients: all K × C entries for the price of about one epoch over the calibration images, whatever K is."""
+"""S by gradients: about one epoch over the calibration images gives all K × C entries."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,11 +19,12 @@ from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE
 from hessian_surgery.types import Array, Progress
 
-# Of the soft accuracy, in units of the margins' change under a probe, root mean square.
+# Temperature of the soft accuracy, in units of the margins' root mean square change under a probe.
 MATCH = 0.8
-# Images that this change is measured on, and spikes that it is measured along, at most.
+# That change is measured on this many images and along this many spikes, at most.
 MATCHED_ON, MATCHED_ALONG = 64, 4
-# One gradient is held for each so many spikes, and one at least: the spikes are read once for all that are held.
+# Gradients held at once: one for each this many spikes, and at least one. The spikes are read once
+# for all of them.
 SPIKES_PER_GRADIENT = 6
 
 
@@ -39,17 +40,17 @@ def gradient_sensitivity(
 ) -> Array:
     """S (K, C) = q_i · ∇ acc̃_j, as fractions per unit of amplitude; NaN for a class without images.
 
-    acc̃_j is class j's soft accuracy (`soft_accuracy_gradients`): one backward pass over its images serves all spikes.
-    The weights do not move but for `matched_temperature`.
+    acc̃_j is class j's soft accuracy (`soft_accuracy_gradients`): one backward pass over its images
+    serves all spikes. The weights come back bit for bit.
 
     Args:
-        model: where the spikes were found.
+        model: at the weights where the spikes were found.
         spectrum: the K spikes.
         data: the calibration set.
-        epsilon: ε, the amplitude of the probe that the temperature is matched to.
+        epsilon: ε, amplitude of the probe that the temperature is matched to.
         temperature: of the soft accuracy, in units of logits; by default `matched_temperature`.
         batch_size: images per forward and backward pass.
-        progress: called with (classes done, classes in all).
+        progress: called with (classes done, all classes).
     """
     if epsilon <= 0:
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
@@ -74,15 +75,14 @@ def gradient_sensitivity(
 def matched_temperature(
     classifier: Classifier, spectrum: Spectrum, data: LabelledSet, epsilon: float, batch_size: int = BATCH_SIZE
 ) -> float:
-    """The temperature, in units of logits, at which soft accuracy blurs margins as a probe of amplitude ε does.
+    """The temperature, in units of logits, that blurs margins as much as a probe of amplitude ε.
 
-    It is `MATCH` times the root mean square of the margins' change under steps of ±ε along the spikes, so that a
-    spike's sign does not matter. Some spikes, spread over all of them, are tried on some images. The weights come back
-    bit for bit.
+    It is `MATCH` times the root mean square of the margins' change under steps of ±ε along the
+    spikes; both signs, so that a spike's sign does not matter. Some of the spikes are tried on some
+    of the images. The weights come back bit for bit.
 
-    On ResNet-50/HAM10000 the correlation with differences is 0.92 at half this temperature, 0.96 at it, and 0.94 and
-    0.93 at two and four times it; on CIFAR-10 it is 0.99 (docs/benchmarks.md). Far below, few images count; far above,
-    images count that no probe would turn.
+    At a much lower temperature few images count. At a much higher one images count that no probe
+    would turn (docs/evidence/benchmarks.md).
     """
     tried = np.unique(np.linspace(0, len(spectrum) - 1, MATCHED_ALONG).round().astype(int)).tolist()
     positions = torch.linspace(0, len(data) - 1, min(len(data), MATCHED_ON), dtype=torch.float64).round().long()
@@ -99,7 +99,10 @@ def matched_temperature(
 
 
 def _columns(spectrum: Spectrum, gradients: Iterator[tuple[int, Tensor]], held: int) -> dict[int, Array]:
-    """Columns (K,) of S for the next `held` classes, whose gradients are gone when this returns; empty at the end."""
+    """Columns (K,) of S for the next `held` classes; empty at the end.
+
+    Their gradients are freed on return.
+    """
     some = list(islice(gradients, held))
     if not some:
         return {}

@@ -83,7 +83,7 @@ def class_weights(accuracy: Array, exponent: float) -> Array:
 
 
 def error_ratio(accuracy: Array, count: Array) -> float:
-    """e_max / e_min. Errors are clipped at half an image, 1/(2 n_j), since a class may have none."""
+    """e_max / e_min, with errors of at least half an image, 1/(2 n_j): a class may have none."""
     error = np.maximum(1 - accuracy, 1 / (2 * count))
     return float(error.max() / error.min())
 

@@ -19,7 +19,7 @@ def shifted(*shift):
 
 
 class Problem:
-    """A net in float64, its images, and two directions in its weights; a step is measured on a copy."""
+    """A float64 net, its images and two directions in its weights; steps are measured on a copy."""
 
     def __init__(self, bias=True):
         torch.manual_seed(0)
@@ -90,21 +90,24 @@ def test_a_folded_edit_gives_the_predicted_logits_and_leaves_the_original_alone(
 
 
 def test_predicted_logits_by_hand(problem):
-    logits, step = problem.logits(), problem.step(0.5, -1.0)
+    logits = problem.logits()
+    step = problem.step(0.5, -1.0)
     assert torch.equal(problem.predicted(SCALED), logits * SCALED.scale + SCALED.shift)
     moved = problem.measured(0.5 * problem.directions.vector(0) - problem.directions.vector(1))
     assert torch.allclose(problem.predicted(step), moved, atol=1e-12)
 
 
 def test_a_bias_and_a_step_may_come_in_either_order(problem):
-    bias, step = shifted(1.0, 0.0, -1.0), problem.step(0.3, 0.3)
+    bias = shifted(1.0, 0.0, -1.0)
+    step = problem.step(0.3, 0.3)
     assert torch.allclose(problem.predicted(bias, step), problem.predicted(step, bias), atol=1e-12)
     assert problem.agrees(bias, step)
     assert problem.agrees(step, bias)
 
 
 def test_steps_add_up(problem):
-    one, two = problem.step(0.3, 0.0), problem.step(0.1, -0.4)
+    one = problem.step(0.3, 0.0)
+    two = problem.step(0.1, -0.4)
     assert torch.allclose(problem.predicted(one, two), problem.predicted(problem.step(0.4, -0.4)), atol=1e-9)
     assert problem.agrees(one, shifted(0.1, 0.2, 0.3), two)
 

@@ -41,7 +41,8 @@ class Random(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.fc = nn.Linear(4, 8), nn.Linear(8, 3)
+        self.first = nn.Linear(4, 8)
+        self.fc = nn.Linear(8, 3)
         self.unused = nn.Parameter(torch.ones(2))
         self.register_buffer("calls", torch.zeros(()), persistent=False)
 
@@ -97,9 +98,11 @@ def test_two_epochs_are_adam_by_hand(loss, by_hand, trained, data):
     net = copy.deepcopy(trained).double().train()
     data = hs.as_labelled((data.inputs().double(), data.labels), data.classes)
     config = FinetuneConfig(loss=loss, epochs=2, learning_rate=1e-3, batch_size=32, seed=5)
-    tuned, inputs = copy.deepcopy(net), data.inputs()
+    tuned = copy.deepcopy(net)
+    inputs = data.inputs()
     finetune(tuned, data, config)
-    optimizer, steps = torch.optim.Adam(net.parameters(), lr=1e-3), 0
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    steps = 0
     for epoch in range(2):
         for positions in torch.randperm(len(data), generator=generator(5, "finetune", epoch)).split(32):
             if len(positions) == 32:
@@ -119,9 +122,11 @@ def test_nothing_else_changes(trained, data):
     module[0][0].weight.requires_grad_(False)
     module[2].bias.grad = torch.full((10,), 7.0)
     modes = [layer.training for layer in module.modules()]
-    before, weight = tensors(module), module[2].weight
+    before = tensors(module)
+    weight = module[2].weight
     torch.manual_seed(9)
-    state, precision = torch.get_rng_state(), torch.backends.cudnn.deterministic
+    state = torch.get_rng_state()
+    precision = torch.backends.cudnn.deterministic
     with torch.no_grad():
         finetune(module, data, FinetuneConfig(epochs=1))
         assert not torch.is_grad_enabled()
@@ -151,7 +156,8 @@ def test_dropout_is_seeded():
 
 
 def test_the_head_goes_first(trained, data):
-    before, moves = tensors(trained), []
+    before = tensors(trained)
+    moves = []
     config = FinetuneConfig(loss="class-balanced", epochs=3, head_epochs=2, batch_size=50)
     weights = {name for name, _ in trained.named_parameters()}
 
@@ -170,8 +176,10 @@ def test_gradients_are_orthogonal_to_the_spikes(trained, data, monkeypatch):
     """The spikes are those of each epoch's weights, on the tenth that is not trained on."""
     config = FinetuneConfig(epochs=2, batch_size=32, project=4, spike_steps=12, spike_samples=16, learning_rate=1e-3)
     train, spike_data = hs.stratified_split(data, (0.9, 0.1), seed=0)
-    handed, expected = [], []
-    step_of_adam, steps = torch.optim.Adam.step, len(train) // 32
+    handed = []
+    expected = []
+    step_of_adam = torch.optim.Adam.step
+    steps = len(train) // 32
 
     def spy(optimizer, *arguments):
         gradient = torch.cat([p.grad.reshape(-1) for p in trained.parameters()])
@@ -194,7 +202,8 @@ def test_gradients_are_orthogonal_to_the_spikes(trained, data, monkeypatch):
         assert torch.linalg.norm(expected[i // steps] @ gradient) < 1e-5 * torch.linalg.norm(gradient)
     # The spikes turn between epochs, and a plain gradient has a component along them.
     assert torch.linalg.norm(expected[0] @ handed[-1]) > 1e-4 * torch.linalg.norm(handed[-1])
-    inputs, labels = train.inputs(), train.labels
+    inputs = train.inputs()
+    labels = train.labels
     loss = nn.functional.cross_entropy(start.train()(inputs), labels)
     free = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(start.parameters()))])
     assert torch.linalg.norm(expected[0] @ free) > 1e-2 * torch.linalg.norm(free)
@@ -212,7 +221,8 @@ RESUMED = [
 def test_a_killed_run_resumes_and_ends_the_same(config, at, tmp_path):
     """A kill leaves the folder as it is in epoch 1, 2, at the end of 2, in 3 and 4."""
     module, data = random_problem()
-    whole, resumed = copy.deepcopy(module), copy.deepcopy(module)
+    whole = copy.deepcopy(module)
+    resumed = copy.deepcopy(module)
     finetune(whole, data, config)
 
     def kill(done, total):
@@ -242,7 +252,8 @@ def test_a_finished_run_returns_at_once_and_another_is_refused(tmp_path, monkeyp
         patch.setattr(hs.LabelledSet, "resident", lambda *_: pytest.fail("it was finished"))
         finetune(again, data, config, folder=tmp_path)
     assert same(tensors(first), tensors(again))
-    (inputs, labels), frozen = data, copy.deepcopy(module)
+    inputs, labels = data
+    frozen = copy.deepcopy(module)
     frozen.first.weight.requires_grad_(False)
     for net, given, options in [
         (other, data, replace(config, learning_rate=1e-3)),
@@ -275,7 +286,8 @@ def test_a_stopped_run_gives_the_starting_weights_back(trained, data):
 
 
 def test_a_loss_that_is_not_finite_gives_the_starting_weights_back(trained, data, tmp_path):
-    before, inputs = tensors(trained), data.inputs().clone()
+    before = tensors(trained)
+    inputs = data.inputs().clone()
     inputs[150] = float("nan")
     with pytest.raises(hs.InputError, match="the loss in epoch 1 is nan; give a lower rate, or check the images"):
         finetune(trained, (inputs, data.labels), FinetuneConfig(epochs=2, batch_size=200), folder=tmp_path)
@@ -321,7 +333,8 @@ def test_models_and_data_that_do_not_fit_the_choices(trained, data):
 def test_warming_up_leaves_no_trace_and_replays_see_each_batch(trained, data, monkeypatch):
     """A stand-in for the recorder also warms up, and replays the step on the tensors it holds."""
     config = FinetuneConfig(epochs=2, head_epochs=1, batch_size=32, learning_rate=1e-3)
-    plain, replayed = copy.deepcopy(trained), copy.deepcopy(trained)
+    plain = copy.deepcopy(trained)
+    replayed = copy.deepcopy(trained)
     finetune(plain, data, config)
 
     class Graph:
@@ -353,7 +366,8 @@ def test_recorded_steps_are_the_plain_ones(net):
     """Five steps, projected and with dropout; recording runs the step but moves nothing."""
     torch.manual_seed(0)
     first = net()
-    plain, replayed = started(copy.deepcopy(first)), started(copy.deepcopy(first))
+    plain = started(copy.deepcopy(first))
+    replayed = started(copy.deepcopy(first))
     batches = [(torch.randn(16, 3, 32, 32).cuda(), torch.randint(10, (16,)).cuda()) for _ in range(5)]
     training_step._refused.clear()
     with deterministic_kernels():
@@ -392,7 +406,8 @@ def test_a_step_that_cannot_be_recorded_is_run_directly(data):
     training_step._refused.clear()
     torch.manual_seed(0)
     net = nn.Sequential(Asking(), SmallNet(10)).cuda()
-    before, state = tensors(net), torch.cuda.get_rng_state()
+    before = tensors(net)
+    state = torch.cuda.get_rng_state()
     finetune(net, data, FinetuneConfig(epochs=2, head_epochs=1, project=2))
     assert training_step._refused
     assert moved(before, net) == set(before)
@@ -406,9 +421,12 @@ def test_every_ready_made_run_on_a_gpu(data):
     """They are recorded and lower their loss; the global random state does not change."""
     training_step._refused.clear()
     torch.manual_seed(0)
-    start, inputs, labels = SmallNet(10).eval(), data.inputs(), data.labels
+    start = SmallNet(10).eval()
+    inputs = data.inputs()
+    labels = data.labels
     for config in FINETUNES.values():
-        net, loss = copy.deepcopy(start).cuda(), make_loss(config.loss, data.counts)
+        net = copy.deepcopy(start).cuda()
+        loss = make_loss(config.loss, data.counts)
         state = torch.cuda.get_rng_state()
         finetune(net, data, replace(config, epochs=6, head_epochs=min(1, config.head_epochs), learning_rate=1e-2))
         assert not training_step._refused

@@ -62,7 +62,8 @@ def test_class_bias_comes_close_to_the_best_there_is():
     Its candidates are a few points along a path that was fitted to soft rates. They cost at most
     6 pp of σ (2 pp on average), while σ falls from 23 pp to nearly 0.
     """
-    gaps, gains = [], []
+    gaps = []
+    gains = []
     for seed in range(3):
         outputs = gaussians(seed, (2000, 600, 400))
         base = rates(outputs.logits, outputs.labels, 3)
@@ -72,7 +73,8 @@ def test_class_bias_comes_close_to_the_best_there_is():
         grid = [rates(outputs.logits + bias, outputs.labels, 3) for bias in biases]
         for budget in (0.0, 0.01, 0.03, 0.1):
             floor = base.accuracy - budget
-            mine, best = found[choose(found, floor)].sigma, grid[choose(grid, floor)].sigma
+            mine = found[choose(found, floor)].sigma
+            best = grid[choose(grid, floor)].sigma
             gaps.append(mine - best)
             gains.append(base.sigma - mine)
     assert max(gaps) < 0.06
@@ -119,7 +121,8 @@ def test_tau_norm_is_another_head():
     nn.init.normal_(outputs.head.module.weight)
     nn.init.normal_(outputs.head.module.bias)
     outputs = replace(outputs, logits=outputs.head.module(outputs.features).detach())
-    weight, bias = outputs.head.module.weight.detach(), outputs.head.module.bias.detach()
+    weight = outputs.head.module.weight.detach()
+    bias = outputs.head.module.bias.detach()
     size = weight.norm(dim=1)
     size = size / size.prod() ** (1 / 3)
     found = iter(run_method("tau-norm", outputs))
@@ -147,7 +150,8 @@ def test_vector_scaling_contains_class_bias():
 
     for price in PRICES[::2]:
         nothing = float(soft_objective(outputs.logits, outputs.labels, 3, temperature, price))
-        bias, scaling = best("class-bias", price), best("vector-scaling", price)
+        bias = best("class-bias", price)
+        scaling = best("vector-scaling", price)
         assert bias < nothing
         assert scaling <= bias + 0.003
 
@@ -235,7 +239,8 @@ def test_no_image_is_scored_by_a_head_that_saw_its_label():
     """The last image gets another label in the same fold: only the other fold's logits change."""
     outputs = gaussians(0, (31, 20, 20))
     order = torch.randperm(71, generator=torch.Generator().manual_seed(0))
-    features, labels = outputs.features[order], outputs.labels[order]
+    features = outputs.features[order]
+    labels = outputs.labels[order]
     fold = folds(labels)
     other = next(
         relabelled
@@ -262,9 +267,11 @@ def test_both_folds_hold_half_of_each_class():
 @pytest.mark.parametrize("pull", [1e-2, 1.0])
 def test_a_fitted_head_is_where_the_gradient_vanishes(pull):
     outputs = gaussians(4)
-    features, labels = outputs.features.double(), outputs.labels
+    features = outputs.features.double()
+    labels = outputs.labels
     start = [torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)]
-    counts, unit = torch.bincount(labels).double(), features.square().mean().sqrt()
+    counts = torch.bincount(labels).double()
+    unit = features.square().mean().sqrt()
 
     def slope(weight, bias):
         weight, bias = (t.clone().requires_grad_(True) for t in (weight, bias))

@@ -95,7 +95,8 @@ def test_a_step_in_weight_space_is_a_patch_too(tmp_path, run, checkpoint, monkey
     assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "spikes", "--out", "other") == 0
     assert "patch.safetensors: spikes" in capsys.readouterr().err
     assert run("apply", checkpoint, "other/patch.safetensors", "--out", "patched.safetensors") == 0
-    base, patched = load_file(checkpoint), load_file(tmp_path / "patched.safetensors")
+    base = load_file(checkpoint)
+    patched = load_file(tmp_path / "patched.safetensors")
     assert not torch.equal(base["features.0.weight"], patched["features.0.weight"])
 
 
@@ -120,7 +121,8 @@ def test_no_patch_without_an_edit(run, capsys, tmp_path, checkpoint, monkeypatch
 def test_written_logits_are_read_again(finished, tmp_path, run, capsys):
     assert run("compare", "--logits", "front/logits.safetensors", *SHORT[:4], "--json", "--out", "again") == 0
     captured = capsys.readouterr()
-    again, before = json.loads(captured.out), json.loads((tmp_path / "front/compare.json").read_text())
+    again = json.loads(captured.out)
+    before = json.loads((tmp_path / "front/compare.json").read_text())
     assert again["classes"] == before["classes"]
     for name in ("nothing", "class-bias", "vector-scaling", "logit-adjustment"):
         for one, other in zip(*([r for r in c["methods"] if r["name"] == name] for c in (again, before)), strict=True):

@@ -21,7 +21,7 @@ def row(name, splits=5, reasons=None):
 
 
 def fronts(gains, bias_effect=-0.05, bias=None):
-    """Fronts from each entry's (σ, accuracy) against class bias, which changes σ by `bias_effect`."""
+    """Fronts from each entry's (σ, accuracy) against class bias, which adds `bias_effect`."""
     effect = Difference(bias_effect, (bias_effect - 0.01, bias_effect + 0.01))
     return Fronts(
         classes=("ant", "bee"),

@@ -176,7 +176,8 @@ def test_trainings_and_chains_with_them(compared, trained, tmp_path):
 
 
 def test_a_method_does_not_depend_on_the_others(compared):
-    alone, beside = compared("spikes"), compared("spikes", "spikes:12")
+    alone = compared("spikes")
+    beside = compared("spikes", "spikes:12")
     assert [len(f.edits["spikes"][0].coefficients.nonzero()[0]) for f in (alone, beside)] == [9, 9]
 
 

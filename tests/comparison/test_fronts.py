@@ -86,7 +86,8 @@ def test_a_tally_holds_the_measured_figures():
 
 def test_a_resample_repeats_images():
     labels = np.repeat([0, 1, 2], 20)
-    predicted, heldout = predictions(labels, (0.9, 0.6, 0.4), 0)[None], np.ones((1, 60), dtype=bool)
+    predicted = predictions(labels, (0.9, 0.6, 0.4), 0)[None]
+    heldout = np.ones((1, 60), dtype=bool)
     weights = draw_weights(labels, 0, 3)
     found = tally(predicted, labels, heldout, weights, 3)
     for i in range(1, 4):
@@ -113,7 +114,8 @@ def test_the_standard_error_of_sigma_is_scipys():
 
 def test_nothing_is_on_its_own_front():
     labels = np.repeat([0, 1, 2], 40)
-    weights, heldout = draw_weights(labels, 0, 50), np.ones((1, 120), dtype=bool)
+    weights = draw_weights(labels, 0, 50)
+    heldout = np.ones((1, 120), dtype=bool)
     nothing, even = (
         tally(predictions(labels, r, 1)[None], labels, heldout, weights, 3) for r in ((1, 0.9, 0.5), (0.7,) * 3)
     )
@@ -125,12 +127,14 @@ def test_nothing_is_on_its_own_front():
 
 def test_a_split_that_failed_is_left_out():
     labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], 60))
-    base, bias = predictions(labels, (1, 0.9, 0.4), 1), predictions(labels, (0.8, 0.8, 0.7), 2)
+    base = predictions(labels, (1, 0.9, 0.4), 1)
+    bias = predictions(labels, (0.8, 0.8, 0.7), 2)
     some = np.stack(
         [np.full(180, -1), predictions(labels, (0.7, 0.8, 0.7), 3), predictions(labels, (0.8, 0.6, 0.7), 4)]
     )
     fronts, splits = compared(labels, {"nothing": base, "class-bias": bias, "some": some}, count=3)
-    row, expected = fronts.row("some", 0.002), []
+    row = fronts.row("some", 0.002)
+    expected = []
     for i in (1, 2):
         heldout = splits[i].heldout.numpy()
         of = [

@@ -262,8 +262,8 @@ def _train_epoch(
         step(train.fetch(positions), labels[positions])
         if progress is not None:
             progress(epoch * job.steps + i, config.epochs * job.steps)
-    # Read once an epoch: reading it after each step would keep a GPU waiting. A sum stays infinite or
-    # NaN once it is.
+    # Read once an epoch, because reading it after each step would keep a GPU waiting. Once a sum is
+    # infinite or NaN, it stays so.
     if not torch.isfinite(training.total):
         raise InputError(
             f"learning_rate: got {config.learning_rate:g}, and the loss in epoch {epoch + 1} is "

@@ -1,4 +1,4 @@
-"""The one exception that means "the input is at fault": the command line turns it into exit code 2."""
+"""The exception for bad input; the command line turns it into exit code 2."""
 
 
 class InputError(ValueError):

@@ -6,8 +6,8 @@ from safetensors.torch import load_file, save_file
 
 from hessian_surgery.cli import comparing
 from hessian_surgery.comparison.advice import Advice
-from hessian_surgery.data.labelled import together
 from hessian_surgery.data.sources import open_data
+from hessian_surgery.data.splits import join_sets
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.model.smallnet import SmallNet
@@ -78,7 +78,7 @@ def test_the_patch_makes_the_answers_of_the_first_split(finished, tmp_path, run,
     module = SmallNet(10)
     load_weights(module, read_checkpoint(tmp_path / "patched.safetensors"))
     parts = open_data("digits", 0)
-    images = together(parts.calibration, parts.heldout)
+    images = join_sets(parts.calibration, parts.heldout)
     method = json.loads((tmp_path / "front/compare.json").read_text())["advice"]["method"]
     answers = load_file(tmp_path / "front/predictions.safetensors")
     found = predict(Classifier(module.eval()), images)
@@ -162,7 +162,7 @@ def test_where_nothing_can_be_fitted_the_reason_is_told(run, capsys, tmp_path):
     save_file({"logits": torch.eye(4).repeat(9, 1), "labels": labels}, "single.safetensors")
     assert run("compare", "--logits", "single.safetensors", "--json", "--out", "front") == 0
     content = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    reason = "class '3' has no image in the calibration half"
+    reason = "calibration data: class '3' has no image; give at least 1 of each class"
     assert reason in content["advice"]["sentence"]
     assert content["methods"][1]["sigma"] is None
     assert f"failed: {reason}" in (tmp_path / "front/compare.md").read_text()
@@ -171,7 +171,7 @@ def test_where_nothing_can_be_fitted_the_reason_is_told(run, capsys, tmp_path):
 def test_logits_of_a_class_without_images_are_refused(run, capsys):
     save_file({"logits": torch.eye(4).repeat(9, 1), "labels": torch.arange(36) % 3}, "three.safetensors")
     assert run("compare", "--logits", "three.safetensors", "--json") == 2
-    assert "no image of class '3'" in capsys.readouterr().err
+    assert "class '3' has no image" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written(run, capsys, checkpoint):

@@ -69,11 +69,11 @@ def test_more_accuracy_at_the_same_spread():
 
 
 def test_no_advice_where_class_bias_failed():
-    failed = row("class-bias", 0, {0: "class 'bee' has no image in the calibration half"})
+    failed = row("class-bias", 0, {0: "calibration data: class 'bee' has no image"})
     found = advise(fronts({}, bias=failed))
     assert found.method == "nothing"
     assert found.sentence.startswith("No advice: ")
-    assert "class 'bee' has no image in the calibration half" in found.sentence
+    assert "calibration data: class 'bee' has no image" in found.sentence
 
 
 @pytest.mark.parametrize("name", ["random", "random:20", "temperature", "nothing"])

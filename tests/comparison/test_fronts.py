@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.comparison.fronts import at_accuracy, difference, gap, resampled, tally, weigh
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.comparison.running import Outcome
 from hessian_surgery.data.labelled import as_labelled
 from hessian_surgery.evidence.metrics import compute_metrics
-from hessian_surgery.evidence.rates import unbeaten
 
 
 def answers(labels, rates, seed):

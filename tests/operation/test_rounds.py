@@ -105,7 +105,7 @@ def along_first_bias(problem):
     """One direction: the bias of the first class, which is exact."""
     logits = compute_logits(problem.classifier, problem.calibration_data)
     whole = planned.find_directions(problem, logits, None, Observer())
-    one = Directions("bias", problem.space, whole.vector, whole.scales[:1], whole.changes[:1])
+    one = Directions("bias", whole.labels[:1], problem.space, whole.vector, whole.scales[:1], whole.changes[:1])
     return one, planned.make_surrogate(problem, logits, one)
 
 
@@ -355,7 +355,7 @@ def test_a_target_that_was_missed_is_said(trained, digits_parts, monkeypatch):
 def test_a_class_of_a_single_image_is_refused_by_name():
     lone = points(40, 0).subset(torch.arange(81))
     problem = prepare(biased(), points(60, 100), lone, hs.SurgeryConfig(), False, True)[0]
-    with pytest.raises(hs.InputError, match=r"^calibration_data: class 'cat' has a single image"):
+    with pytest.raises(hs.InputError, match=r"^calibration_data: class 'cat' has 1 image; give at least 2"):
         run_planned(problem, Observer())
 
 

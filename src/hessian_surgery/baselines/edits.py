@@ -125,7 +125,7 @@ class Start:
     def moved(self, edit: WeightStep, subject: "Subject", positions: Tensor | None = None) -> Tensor:
         """Logits of the weights after a further step, before any map, by a forward pass."""
         steps = [e.directions.step(e.coefficients) for e in (*self.edits, edit) if isinstance(e, WeightStep)]
-        return subject.measured(torch.stack(steps).sum(dim=0), positions)
+        return subject.after_step(torch.stack(steps).sum(dim=0), positions)
 
     def _mapped(self, unmapped: Tensor, positions: Tensor | None = None) -> Tensor:
         """What the maps so far make of the logits of moved weights."""

@@ -11,13 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.baselines.edits import Edit, LogitMap, Start, WeightStep
 from hessian_surgery.baselines.last_layer import refit
 from hessian_surgery.baselines.subject import Subject
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.directions.family import Directions, join
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import Rates, logit_unit, rates, unbeaten
-from hessian_surgery.operation.crossfit import Prospect, Surrogate, refuse_single_images
+from hessian_surgery.evidence.rates import Rates, logit_unit, rates
+from hessian_surgery.operation.crossfit import Prospect, Surrogate
 from hessian_surgery.operation.fit import candidates, fit_path
 from hessian_surgery.operation.goal import make_goal, usual_drop, usual_threshold
 from hessian_surgery.types import Array
@@ -137,7 +139,7 @@ def planned(family: str) -> "Posthoc":
         surrogate = _surrogate(directions, subject, start, chosen)
         present = surrogate.rates()
         count = np.bincount(surrogate.labels.cpu().numpy(), minlength=surrogate.classes)
-        refuse_single_images(surrogate.labels, subject.classes, "planned")
+        require_images(surrogate.labels, subject.classes, "planned", at_least=2)
         strong, drop = present.per_class > usual_threshold(present.per_class), usual_drop(present.per_class, count)
         goal = make_goal(present, subject.classes, protected=strong, max_drop=drop)
 

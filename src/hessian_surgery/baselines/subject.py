@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.directions.family import Directions
-from hessian_surgery.directions.logit_changes import Measured
+from hessian_surgery.directions.logit_changes import AfterStep
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.head import Head
 from hessian_surgery.weights.tensorfile import read_tensors, save_tensors
@@ -33,8 +33,8 @@ class Subject:
         features: its inputs (N, d).
         directions: families of directions, by name.
         bias: the head's biases as directions, where it has some.
-        measured: the logits after a step (p,) in weight space, by a forward pass, of the images at some positions (n,),
-            or of all.
+        after_step: step (p,), positions (n,) → logits (n, C) of these images after the step, by a forward pass;
+            None stands for all positions.
         counts: how many directions of each family a method takes that does not say.
         prepared: seconds that each family took to prepare, by name.
         missing: why a family could not be had, by name.
@@ -49,7 +49,7 @@ class Subject:
     features: Tensor | None = None
     directions: Mapping[str, Directions] = field(default_factory=dict)
     bias: Directions | None = None
-    measured: Measured = _no_weights
+    after_step: AfterStep = _no_weights
     counts: Mapping[str, int] = field(default_factory=dict)
     prepared: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)

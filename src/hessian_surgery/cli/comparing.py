@@ -34,7 +34,8 @@ from hessian_surgery.comparison.entries import DEFAULT, WHOLE
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.harness import compare, compare_logits
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
-from hessian_surgery.data.labelled import LabelledSet, together
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.operation.operate import environment, stored_state
@@ -108,7 +109,7 @@ def open_patient(given: dict[str, Any]) -> tuple[Opened, LabelledSet]:
         opened = Opened(net.to(device), parts, None, {"data": "digits"})
     else:
         opened = open_given(given)
-    return opened, together(opened.parts.calibration, opened.parts.heldout)
+    return opened, join_sets(opened.parts.calibration, opened.parts.heldout)
 
 
 def choose_protocol(given: dict[str, Any], methods: tuple[str, ...]) -> Protocol:

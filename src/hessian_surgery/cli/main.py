@@ -31,8 +31,8 @@ from hessian_surgery.report.run import load_run
 from hessian_surgery.report.writing import PAGE
 from hessian_surgery.studies.predictors import METHOD
 from hessian_surgery.studies.zoo import RECIPES
+from hessian_surgery.weights.apply_patch import apply_patch, revert_patch
 from hessian_surgery.weights.checkpoint import read_checkpoint
-from hessian_surgery.weights.patching import apply_patch, revert_patch
 from hessian_surgery.weights.tensorfile import save_tensors
 
 app = typer.Typer(

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.baselines.edits import Edit
 from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.comparison.protocol import Half, Protocol
 from hessian_surgery.comparison.running import Outcome
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.paired_tests import Difference
-from hessian_surgery.evidence.rates import unbeaten
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
 

@@ -23,11 +23,11 @@ from hessian_surgery.comparison.running import (
     run_whole,
     train,
 )
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.labelled import Data, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.operation.config import SurgeryConfig
-from hessian_surgery.operation.problem import every_class
 from hessian_surgery.paper.loop import Observer
 
 
@@ -54,7 +54,9 @@ def compare(
     """
     protocol, config, observer = protocol or Protocol(), config or SurgeryConfig(), observer or Observer()
     classifier = as_classifier(model)
-    images = every_class(as_labelled(data), "data").resident(classifier.device)
+    images = as_labelled(data)
+    require_images(images.labels, images.classes, "data")
+    images = images.resident(classifier.device)
     patient = Patient(classifier, images, as_labelled(training_data), config)
     halves, entries = protocol.halves(images), protocol.entries
     place = Path(folder) if folder else None
@@ -86,7 +88,9 @@ def compare_logits(subject: Subject, protocol: Protocol | None = None, observer:
     """Put the methods that need nothing but logits on one front."""
     protocol, observer = protocol or Protocol(methods=FROM_LOGITS), observer or Observer()
     require_logits_only(protocol.entries)
-    halves = protocol.halves(every_class(as_labelled((subject.logits, subject.labels), subject.classes), "logits"))
+    images = as_labelled((subject.logits, subject.labels), subject.classes)
+    require_images(images.labels, images.classes, "logits")
+    halves = protocol.halves(images)
     trial = Trial(subject, subject, halves, protocol, observer)
     runs = [run_swept(entry, trial) if entry.methods else run_trunk(entry, trial) for entry in protocol.entries]
     return weigh(subject, [outcome for run in runs for outcome in run], halves, protocol)

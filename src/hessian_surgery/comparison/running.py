@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hessian_surgery.baselines.choice import choose_within_floor
 from hessian_surgery.baselines.edits import Edit, Start, apply_edits
 from hessian_surgery.baselines.finetune import FINETUNES, finetune
 from hessian_surgery.baselines.posthoc import Candidate
@@ -16,8 +17,9 @@ from hessian_surgery.baselines.subject import Subject
 from hessian_surgery.comparison.entries import OPERATE, Entry, posthoc
 from hessian_surgery.comparison.preparing import Patient
 from hessian_surgery.comparison.protocol import Half, Protocol
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import choose, rates, require_classes
+from hessian_surgery.evidence.rates import rates
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation.problem import prepare
 from hessian_surgery.operation.rounds import run_planned
@@ -99,8 +101,8 @@ def carry_out(entry: Entry, trial: Trial, half: Half, budgets: tuple[float, ...]
     subject, base = trial.subject, trial.base
     labels, classes = base.labels[half.chosen], len(base.classes)
     try:
-        for part, where in ((half.chosen, "calibration"), (half.held, "held-out")):
-            require_classes(base.labels[part], base.classes, where)
+        for part, argument in ((half.chosen, "calibration data"), (half.held, "held-out data")):
+            require_images(base.labels[part], base.classes, argument)
         floor = min(rates(s.logits[half.chosen], labels, classes).accuracy for s in (base, subject))
     except InputError as reason:
         return dict.fromkeys(budgets, str(reason))
@@ -114,7 +116,7 @@ def carry_out(entry: Entry, trial: Trial, half: Half, budgets: tuple[float, ...]
                 if id(start) not in fitted:
                     fitted[id(start)] = posthoc(name)(subject, start, half.chosen)
                 found = fitted[id(start)]
-                best = found[choose([c.rates for c in found], floor - budget)]
+                best = found[choose_within_floor([c.rates for c in found], floor - budget)]
                 present[budget] = best.end or start.after(best.edit, subject)
             except InputError as reason:
                 present[budget] = str(reason)
@@ -134,12 +136,9 @@ def run_whole(entry: Entry, trial: Trial, patient: Patient) -> list[Outcome]:
     def answers(half: Half) -> Tensor:
         labelled = patient.images.subset(half.chosen)
         problem, _ = prepare(patient.classifier, patient.training, labelled, config, not planned, planned)
-        before = problem.space.snapshot()
-        try:
+        with problem.space.keeping_weights():
             (run_planned if planned else run_loop)(problem, Observer())
             return compute_logits(patient.classifier, patient.images, patient.config.batch_size).argmax(dim=1)
-        finally:
-            problem.space.restore(before)
 
     return [_one_point(entry, trial, answers)]
 

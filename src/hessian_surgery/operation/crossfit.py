@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.data.splits import stratified_folds
-from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.rates import Rates, answer_rates, rates
 from hessian_surgery.operation.fit import PRICES, SHARES, fit_path
 from hessian_surgery.operation.goal import Goal
@@ -179,14 +178,6 @@ class Prospect:
         """All steps, those of some rays as they were measured."""
         rays = (self._measured[i] if i in measured else steps for i, steps in enumerate(self._linear))
         return self._settled + [step for steps in rays for step in steps]
-
-
-def refuse_single_images(labels: Tensor, classes: tuple[str, ...], argument: str) -> None:
-    """Raise an InputError where a class has one image: what is fitted to it cannot be foreseen on another."""
-    counts = torch.bincount(labels.cpu(), minlength=len(classes)).tolist()
-    few = [name for name, count in zip(classes, counts, strict=True) if count < 2]
-    if few:
-        raise InputError(f"{argument}: class {few[0]!r} has a single image; two or more of each are needed")
 
 
 def choose_foreseen(found: list[Foreseen], goal: Goal) -> Foreseen:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from hessian_surgery.curvature.memory import describe_storage
-from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled, refuse_same
+from hessian_surgery.data.checks import refuse_overlap, require_images
+from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
@@ -21,7 +22,7 @@ from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import Answers, answer
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.outcome import HistoryWriter, Outcome, find, load_history
-from hessian_surgery.operation.problem import convergence_warning, every_class, prepare, rare_class_warning
+from hessian_surgery.operation.problem import convergence_warning, prepare, rare_class_warning
 from hessian_surgery.operation.resume import fingerprint, load_state, save_state, saved_storage
 from hessian_surgery.operation.rounds import run_planned
 from hessian_surgery.paper.loop import IterationRecord, Observer, Problem, run_loop
@@ -61,10 +62,12 @@ def operate(
     started, config = time.perf_counter(), config or SurgeryConfig()
     problem, before = prepare(model, training_data, calibration_data, config, config.uses_spikes, config.uses_gradients)
     classifier = problem.classifier
-    heldout = every_class(as_labelled(heldout_data), "heldout_data").resident(classifier.device)
+    heldout = as_labelled(heldout_data)
+    require_images(heldout.labels, heldout.classes, "heldout_data")
+    heldout = heldout.resident(classifier.device)
     if heldout.classes != problem.calibration_data.classes:
         raise InputError("heldout_data: its classes are not those of calibration_data")
-    refuse_same(problem.calibration_data, heldout, "heldout_data")
+    refuse_overlap(problem.calibration_data, heldout, "heldout_data")
     heldout_before = answer(classifier, heldout, config.batch_size)
     base_weights = stored_state(classifier.module, stored_as)
     start = problem.space.snapshot()

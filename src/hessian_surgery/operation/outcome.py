@@ -208,7 +208,7 @@ class HistoryWriter(Observer):
         """Write the line, then pass it on. The first line makes the folder: a run that never starts leaves none."""
         self.records.append(record)
         if self._path is not None:
-            append_text(self._path, history_line(record), afresh=record.iteration == 1)
+            append_text(self._path, history_line(record), overwrite=record.iteration == 1)
         self._inner.iteration(record)
 
 

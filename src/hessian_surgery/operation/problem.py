@@ -4,6 +4,7 @@ from torch import nn
 
 from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.memory import plan_room
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import cap_per_class, hessian_batch
 from hessian_surgery.directions.class_gradients import gradient_images
@@ -39,7 +40,8 @@ def prepare(
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
     refuse_half_precision(space)
-    sensitivity = every_class(as_labelled(calibration_data), "calibration_data")
+    sensitivity = as_labelled(calibration_data)
+    require_images(sensitivity.labels, sensitivity.classes, "calibration_data")
     if config.calibration_cap is not None:
         sensitivity = cap_per_class(sensitivity, config.calibration_cap, config.seed)
     pool = as_labelled(training_data)
@@ -98,14 +100,6 @@ def refuse_half_precision(space: ParameterSpace) -> None:
             f"model: {half!r} is held in half precision, where small steps round away; call model.float() first "
             "(stored_as keeps the file's dtype)"
         )
-
-
-def every_class(data: LabelledSet, argument: str) -> LabelledSet:
-    """The data, if each of its classes has an image."""
-    empty = [name for name, count in zip(data.classes, data.counts.tolist(), strict=True) if count == 0]
-    if empty:
-        raise InputError(f"{argument}: no image of class {empty[0]!r}; every class needs some to be measured")
-    return data
 
 
 def convergence_warning(residuals: list[list[float]], tolerance: float) -> str | None:

@@ -10,16 +10,17 @@ from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.curvature.lanczos import Spectrum
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.directions.biases import bias_directions
 from hessian_surgery.directions.class_gradients import class_gradients
 from hessian_surgery.directions.family import Directions, Probe, join
-from hessian_surgery.directions.logit_changes import logits_after, measuring
+from hessian_surgery.directions.logit_changes import logits_after, logits_after_steps
 from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.evidence.rates import TEMPERATURE, Rates, logit_unit, rates, soft_rates
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
-from hessian_surgery.operation.crossfit import ERRORS, Foreseen, Look, Prospect, Surrogate, gain, refuse_single_images
+from hessian_surgery.operation.crossfit import ERRORS, Foreseen, Look, Prospect, Surrogate, gain
 from hessian_surgery.operation.feasibility import explain
 from hessian_surgery.operation.front import trace
 from hessian_surgery.operation.goal import Goal
@@ -74,7 +75,7 @@ def run_planned(
     Arguments and result as for `run_loop`.
     """
     data = problem.calibration_data
-    refuse_single_images(data.labels, data.classes, "calibration_data")
+    require_images(data.labels, data.classes, "calibration_data", at_least=2)
     state = state or State(0, problem.base, None, problem.base, problem.space.snapshot())
     while state.iteration < problem.config.iterations and not state.idle:
         try:
@@ -176,8 +177,9 @@ def make_surrogate(problem: Problem, logits: Tensor, directions: Directions) -> 
 def looking(problem: Problem, directions: Directions) -> Look:
     """How steps along directions are looked at."""
 
-    measured = measuring(problem.classifier, problem.space, problem.calibration_data, problem.config.batch_size)
-    return lambda coefficients, positions: measured(directions.step(coefficients), positions)
+    data, size = problem.calibration_data, problem.config.batch_size
+    after_step = logits_after_steps(problem.classifier, problem.space, data, size)
+    return lambda coefficients, positions: after_step(directions.step(coefficients), positions)
 
 
 def foresee_front(problem: Problem, prospect: Prospect, surrogate: Surrogate, exact: int, look: Look) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hessian_surgery.model.evaluation import answer
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.heading import Kind, bulk_alignment, norm, turn
-from hessian_surgery.studies.setting import Seeking, Setting, keeping_weights, open_measured, open_setting, part_of
+from hessian_surgery.studies.setting import Seeking, Setting, open_measured, open_setting, part_of
 from hessian_surgery.types import Progress
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def walk(
 
 
 def _go(setting: Setting, data: LabelledSet, route: _Route, progress: Progress | None) -> Walk:
-    with keeping_weights(setting.space) as start:
+    with setting.space.keeping_weights() as start:
         points = tuple(_take_steps(setting, data, route, start, progress))
     return Walk(
         kind=route.kind,

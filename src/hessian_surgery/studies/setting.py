@@ -1,8 +1,7 @@
-"""What the studies share: where spikes are sought, data to measure on, weights that come back, progress in parts."""
+"""What the studies share: where spikes are sought, data to measure on, progress in parts."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -11,14 +10,15 @@ from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.lanczos import TOLERANCE, Spectrum, lanczos
 from hessian_surgery.curvature.memory import BasisPlace, BasisPrecision, describe_storage, plan_room
 from hessian_surgery.curvature.operators import BatchOperator, Hessian
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import hessian_batch
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.losses import Loss, cross_entropy
-from hessian_surgery.model.parameters import ParameterSpace, Snapshot, parameter_space
-from hessian_surgery.operation.problem import every_class, refuse_half_precision
+from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+from hessian_surgery.operation.problem import refuse_half_precision
 from hessian_surgery.types import Progress
 
 LOG = logging.getLogger(__name__)
@@ -164,19 +164,11 @@ def plan_basis(
 def open_measured(model: nn.Module | Classifier, data: Data, argument: str) -> LabelledSet:
     """Data that accuracies can be measured on: every class has images, and the model answers to them."""
     classifier = as_classifier(model)
-    labelled = every_class(as_labelled(data), argument).resident(classifier.device)
+    labelled = as_labelled(data)
+    require_images(labelled.labels, labelled.classes, argument)
+    labelled = labelled.resident(classifier.device)
     check_classifier(classifier, labelled)
     return labelled
-
-
-@contextmanager
-def keeping_weights(space: ParameterSpace) -> Iterator[Snapshot]:
-    """A block that may move the weights; they come back bit for bit, also when it raises. Gives the snapshot."""
-    before = space.snapshot()
-    try:
-        yield before
-    finally:
-        space.restore(before)
 
 
 def part_of(progress: Progress | None, part: int, parts: int) -> Progress:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and folders that one process writes at a time."""
+"""Files that are complete or absent, and folders that only one process writes at a time."""
 
 import fcntl
 import json
@@ -17,14 +17,15 @@ LOCK = ".lock"
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """A temporary path in the same folder; what is written there replaces `path` when the block ends well."""
+    """Give a temporary path beside `path`; the file written there replaces `path` on success."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
-        beside.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
+        beside.chmod(0o666 & ~_umask())  # safetensors lets only the owner read its files
         os.replace(beside, path)
-    except (OSError, SafetensorError, RuntimeError) as error:  # torch.save reports a full disk as a RuntimeError
+    except (OSError, SafetensorError, RuntimeError) as error:
+        # torch.save raises a RuntimeError if the disk is full.
         if isinstance(error, RuntimeError) and not beside.exists():
             raise
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
@@ -41,42 +42,42 @@ def _umask() -> int:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole text file."""
+    """Write a text file, all or nothing."""
     with written_beside(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
-def append_text(path: Path, text: str, afresh: bool = False) -> None:
-    """Add to a text file, or begin it afresh."""
+def append_text(path: Path, text: str, overwrite: bool = False) -> None:
+    """Add to a text file; `overwrite` discards what it held."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w" if afresh else "a", encoding="utf-8") as file:
+        with path.open("w" if overwrite else "a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise InputError(f"out: {path} cannot be written: {error.strerror}") from error
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file for people and programs: indented, with non-ASCII letters as they are."""
+    """Write a JSON file, indented, with non-ASCII letters as they are."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path, argument: str) -> dict[str, Any]:
-    """The object that a JSON file holds."""
+    """Read a JSON file that holds an object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{argument}: {path} cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
-        raise InputError(f"{argument}: {path} holds no JSON object")
+        raise InputError(f"{argument}: {path} does not hold a JSON object")
     return content
 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; a second process is refused. A killed process's claim ends with it.
+    """Reserve a folder for this process, and refuse a second one; a killed process loses its claim.
 
-    What a killed process had half written there is removed.
+    Files that a killed process left half written are removed.
     """
     made = not folder.exists()
     try:
@@ -101,7 +102,7 @@ def claimed(folder: Path) -> Iterator[None]:
 def _lock(lock: Any, folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Another process may have finished, and removed the file, between our opening and our locking it.
+        # Another process may have removed the file after we opened it and before we locked it.
         held = (folder / LOCK).exists() and os.fstat(lock.fileno()).st_ino == (folder / LOCK).stat().st_ino
     except OSError:
         held = False

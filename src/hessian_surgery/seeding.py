@@ -1,4 +1,4 @@
-"""Random draws that depend on (seed, stage, iteration) alone, so that a resumed run draws the same."""
+"""Random draws that depend only on (seed, stage, iteration): a resumed run draws the same numbers."""
 
 import zlib
 
@@ -7,10 +7,7 @@ import torch
 
 
 def generator(seed: int, stage: str, iteration: int = 0) -> torch.Generator:
-    """A CPU generator for one stage of one iteration.
-
-    Draws are made on the CPU so that they are the same on every device.
-    """
+    """A generator for one stage of one iteration. It draws on the CPU: the same on every device."""
     entropy = np.random.SeedSequence([seed, zlib.crc32(stage.encode()), iteration])
     return torch.Generator().manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))
 

@@ -1,4 +1,4 @@
-"""Types that every room shares."""
+"""Types that all modules share."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -8,5 +8,5 @@ from numpy.typing import NDArray
 
 # A plain array of float64.
 Array: TypeAlias = NDArray[np.float64]
-# Called with (units done, units in all).
+# Called with (units done, units in total).
 Progress: TypeAlias = Callable[[int, int], None]

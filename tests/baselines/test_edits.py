@@ -28,7 +28,9 @@ class Problem:
         self.inputs = torch.randn(200, 4, **DOUBLE)
         space = hs.parameter_space(self.module)
         vectors = nn.functional.normalize(torch.randn(2, space.dimension, **DOUBLE))
-        self.directions = Directions("two", space, vectors.__getitem__, np.ones(2), torch.zeros(2, 200, 3))
+        self.directions = Directions(
+            "two", ("one", "other"), space, vectors.__getitem__, np.ones(2), torch.zeros(2, 200, 3)
+        )
         logits = self.logits()
         self.outputs = ModelOutputs(
             ("a", "b", "c"),
@@ -36,14 +38,14 @@ class Problem:
             logits,
             head=self.head,
             features=self.module[:2](self.inputs).detach(),
-            measured=self.measured,
+            after_step=self.after_step,
         )
 
     @torch.no_grad()
     def logits(self, module=None):
         return (module or self.module)(self.inputs)
 
-    def measured(self, step, positions=None):
+    def after_step(self, step, positions=None):
         moved = copy.deepcopy(self.module)
         self.directions.space.of(moved).perturb(step)
         return self.logits(moved)

@@ -123,8 +123,8 @@ OPTIONS = [
     ({"--model": "vgg"}, "model: got 'vgg'"),
     ({"--model": "resnet18"}, "lacks"),
     ({"--model": "smallnet", "--checkpoint": None}, "has no weights of its own"),
-    ({"--model": f"{MINE}:absent"}, "is no built-in form, and cannot be imported"),
-    ({"--model": f"{MINE}:not_a_model"}, "must give a torch.nn.Module"),
+    ({"--model": f"{MINE}:absent"}, "is not built in and cannot be imported"),
+    ({"--model": f"{MINE}:not_a_model"}, "must return a torch.nn.Module"),
     ({"--model": f"{MINE}:dice", "--checkpoint": None}, "two identical passes in evaluation mode differ"),
     ({"--model": f"{MINE}:broken", "--checkpoint": None}, "logits are not finite"),
     ({"--model": f"{MINE}:features", "--checkpoint": None}, "where logits of shape (batch, classes) are needed"),
@@ -134,7 +134,7 @@ OPTIONS = [
     ({"--data": f"{MINE}:nan_late"}, "logits are not finite on image 700"),
     ({"--data": f"{MINE}:colour"}, "it cannot take inputs of shape (32, 3, 8, 8)"),
     ({"--data": "imagefolder:base.safetensors"}, "does not exist"),
-    ({"--data": "digits", "--heldout-data": "digits"}, "decided on and reported on"),
+    ({"--data": "digits", "--heldout-data": "digits"}, "is the calibration data as well"),
     ({"--out": "."}, "holds other files, such as base.safetensors"),
     ({"--checkpoint": "absent.safetensors"}, "absent.safetensors is not a file"),
     ({"--data": None}, "data: missing; give --data"),
@@ -142,7 +142,7 @@ OPTIONS = [
     ({"--data": "parquet:."}, "must hold train and test parquet files"),
     ({"--data": "imagefolder:nowhere"}, "nowhere does not exist"),
     ({"--data": f"{MINE}:labels_beyond"}, "label -1, outside the"),
-    ({"--data": f"{MINE}:class_missing"}, "no image of class '3'"),
+    ({"--data": f"{MINE}:class_missing"}, "class '3' has no image"),
     ({"--data": f"{MINE}:empty_set"}, "the set is empty"),
     ({"--data": f"{MINE}:nan_images"}, "training_data: the gradient of class '0' is not finite; check its images"),
     ({"--data": f"{MINE}:nan_images", "--preset": "loop"}, "the loss on the batch is nan"),
@@ -169,7 +169,7 @@ OPTIONS = [
         "target: got {'3': 0.9}; it must be left out: the loop has no use for it",
     ),
     ({"--data": f"{MINE}:float_labels"}, "whole numbers"),
-    ({"--data": f"{MINE}:fewer_labels"}, "they must be as many"),
+    ({"--data": f"{MINE}:fewer_labels"}, "give one label per input"),
     ({"--data": f"{MINE}:stream"}, "iterable dataset cannot be split"),
     ({"--preset": "nature"}, "preset: got 'nature'"),
     ({"--preset": "paper:imagenet"}, "dataset: got 'imagenet'"),
@@ -182,11 +182,11 @@ OPTIONS = [
     ({"--parameters": "nothing.*"}, "no trainable parameter matches"),
     ({"--spikes": "9", "--lanczos-steps": "4"}, "at least as many as spikes"),
     ({"--spikes": "10000"}, "spikes: got 10000"),
-    ({"--mean": "1,2", "--std": "1,1,1"}, "mean: got (1.0, 2.0); three numbers are needed"),
+    ({"--mean": "1,2", "--std": "1,1,1"}, "mean: got (1.0, 2.0); give three numbers"),
     ({"--mean": "0,0,0", "--std": "a,b,c"}, "std: got 'a', which is not a number"),
     ({"--mean": "0,0,0"}, "--mean and --std go together"),
     ({"--mean": "125,122,114", "--std": "63,62,66"}, "divide it by 255"),
-    ({"--model": "smallnet", "--data": "folder:photos"}, "is no built-in form"),
+    ({"--model": "smallnet", "--data": "folder:photos"}, "is not built in"),
     ({"--out": "base.safetensors/run"}, "cannot be written"),
 ]
 
@@ -289,14 +289,14 @@ FILES = [
     (truncated_torch, "cannot be read, it may be truncated"),
     (empty_file, "cannot be read, it may be truncated"),
     (old_format_cut, "cannot be read, it may be truncated"),
-    (odd_normalization, "numbers are needed"),
+    (odd_normalization, "they must be numbers"),
     (holding_code, "could run code: refused"),
     (pickled, "could run code: refused"),
     (whole_module, "could run code: refused"),
     (other_shapes, "has shape (2, 2)"),
     (with_nan, "holds NaN"),
-    (too_few_outputs, "7 logits where the data has 10 classes"),
-    (wider, "more than the model's torch.float32 can hold"),
+    (too_few_outputs, "7 logits, but the data has 10 classes"),
+    (wider, "does not fit into the model's torch.float32"),
 ]
 
 
@@ -338,7 +338,7 @@ def test_image_folders(run, capsys, tmp_path, pictures, fault):
     messages = {
         "unreadable": "test/bee/2.png cannot be read as an image",
         "other size": "give --image-size",
-        "no images": "no image of class 'bee'",
+        "no images": "class 'bee' has no image",
     }
     refused(code, capsys.readouterr(), messages[fault])
     assert not (tmp_path / "run").exists()

@@ -45,7 +45,7 @@ def test_image_folder(folder):
 @pytest.mark.parametrize("name", [b"caf\xe9", "né".encode() + b"\xff"])
 def test_a_class_whose_name_cannot_be_written_is_refused_at_once(folder, name):
     os.mkdir(os.fsencode(folder / "train") + b"/" + name)
-    with pytest.raises(hs.InputError, match="has a name that is no UTF-8; rename it"):
+    with pytest.raises(hs.InputError, match="has a name that is not UTF-8; rename it"):
         open_data(f"imagefolder:{folder}")
 
 
@@ -59,7 +59,7 @@ def test_separate_parts(folder, tmp_path):
     parts = open_data(spec, heldout=more, training=more)
     assert [len(parts.training), len(parts.calibration), len(parts.heldout)] == [6, 16, 6]
     for same in ({"heldout": spec}, {"calibration": spec}, {"calibration": more, "heldout": more}):
-        with pytest.raises(hs.InputError, match="decided on and reported on"):
+        with pytest.raises(hs.InputError, match="is the calibration data as well"):
             open_data(spec, **same)
     parts = open_data(None, training=spec, calibration=spec, heldout=more)
     assert [len(parts.training), len(parts.calibration), len(parts.heldout)] == [8, 16, 6]
@@ -68,7 +68,7 @@ def test_separate_parts(folder, tmp_path):
         open_data(spec, heldout=f"imagefolder:{tmp_path / 'other'}")
     with pytest.raises(hs.InputError, match="data: missing; give --data, or --calibration-data and --heldout-data"):
         open_data(None, training=spec)
-    with pytest.raises(hs.InputError, match="is one set, where train and test parts are looked for"):
+    with pytest.raises(hs.InputError, match="is a single set, without train and test parts"):
         open_data(more)
 
 
@@ -81,13 +81,13 @@ def test_parts_that_are_not_needed_may_be_missing(folder):
     assert [len(parts.training), len(parts.calibration)] == [8, 16]
     halves = open_data(spec)
     assert open_data(spec, needs=("training",)).calibration.index.tolist() == halves.calibration.index.tolist()
-    with pytest.raises(hs.InputError, match="decided on and reported on"):
+    with pytest.raises(hs.InputError, match="is the calibration data as well"):
         open_data(spec, heldout=spec, needs=("training", "calibration"))
     with pytest.raises(hs.InputError, match=r"give --data, or --calibration-data$"):
         open_data(None, training=spec, needs=("training", "calibration"))
     with pytest.raises(hs.InputError, match=r"give --data, or --training-data$"):
         open_data(None, calibration=spec, needs=("training",))
-    with pytest.raises(hs.InputError, match=r"is one set, where .* are looked for; give --training-data$"):
+    with pytest.raises(hs.InputError, match=r"is a single set, .*; give --training-data$"):
         open_data(own, needs=("training",))
     (folder / "val").rename(folder / "exam")
     assert len(open_data(spec, needs=("training",)).training) == 8
@@ -223,7 +223,7 @@ def test_isic_with_a_test_table(isic):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("ISIC_000", 1.0, 1.0, 0.0)], "line 2: needs 'image' and one diagnosis that is 1"),
+        ([("ISIC_000", 1.0, 1.0, 0.0)], "line 2: give 'image' and one diagnosis that is 1"),
         ([("ISIC_000", "yes", 0.0, 0.0)], "line 2: a diagnosis is not a number"),
         ([("ISIC_999", 1.0, 0.0, 0.0)] * 1, "has a diagnosis of ISIC_999 but no such image"),
         ([], "has no rows"),
@@ -254,8 +254,8 @@ def test_data_by_import_path():
     ("spec", "message"),
     [
         ("mnist", "give digits, parquet:DIR"),
-        ("parquet:/nowhere", "/nowhere does not exist; parquet:DIR names a folder"),
-        ("imagefolder:", "names a folder|holds no image"),
+        ("parquet:/nowhere", "/nowhere does not exist; give parquet:DIR"),
+        ("imagefolder:", "holds no image"),
         ("nowhere.at:all", "cannot be imported"),
         ("os:getcwd", "got str"),
         ("os:sep", "it must be a function"),

@@ -23,7 +23,7 @@ class Dice(nn.Linear):
 
 
 def test_models_that_cannot_be_measured_are_refused():
-    with pytest.raises(hs.InputError, match="it gives 2 logits where the data has 3 classes"):
+    with pytest.raises(hs.InputError, match="it gives 2 logits, but the data has 3 classes"):
         check_classifier(hs.Classifier(nn.Linear(4, 2)), data())
     broken = nn.Linear(4, 3)
     nn.init.constant_(broken.bias, float("nan"))

@@ -31,7 +31,7 @@ def test_built_in_names_and_import_paths():
     ("spec", "message"),
     [
         ("resnet51", "give one of resnet18"),
-        ("os:getcwd", "must give a torch.nn.Module"),
+        ("os:getcwd", "must return a torch.nn.Module"),
         ("a.b:c", "cannot be imported"),
     ],
 )

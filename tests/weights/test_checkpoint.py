@@ -71,7 +71,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path, weights):
     path = tmp_path / "model.safetensors"
     for change, message in [
         ({"extra": torch.zeros(1)}, "has 'extra', which the model lacks"),
-        ({"bias": torch.zeros(5)}, r"'bias' has shape \(5,\), the model's is \(2,\)"),
+        ({"bias": torch.zeros(5)}, r"'bias' has shape \(5,\), the model's has \(2,\)"),
         ({"bias": torch.tensor([float("nan"), 0.0])}, "'bias' holds NaN"),
     ]:
         save_file(weights | change, path)

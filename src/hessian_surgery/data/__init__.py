@@ -1,1 +1,1 @@
-"""Labelled sets, their splits and their readers."""
+"""Labelled data: its readers, splits and checks."""

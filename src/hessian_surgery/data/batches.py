@@ -1,4 +1,4 @@
-"""Inputs of a model: a tensor, or a tuple, list or dict of them, with the samples along the first axis."""
+"""Inputs of a model: a tensor, or tensors in tuples, lists or dicts, one sample per row."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -12,7 +12,7 @@ Inputs: TypeAlias = "Tensor | tuple[Inputs, ...] | list[Inputs] | dict[str, Inpu
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
-    """Apply `function` to every tensor, keeping the structure."""
+    """Apply `function` to every tensor and keep the structure."""
     if isinstance(inputs, Tensor):
         return function(inputs)
     if isinstance(inputs, dict):
@@ -21,30 +21,33 @@ def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
         return tuple(map_tensors(function, value) for value in inputs)
     if isinstance(inputs, list):
         return [map_tensors(function, value) for value in inputs]
-    raise InputError(
-        f"data: inputs hold a {type(inputs).__name__}; tensors, or tuples, lists and dicts of them, are needed"
-    )
+    raise InputError(f"data: inputs hold a {type(inputs).__name__}; give tensors, or tuples, lists and dicts of them")
 
 
 def tensors(inputs: Inputs) -> list[Tensor]:
-    """The tensors of a tree, in order."""
+    """The tensors that the inputs hold, in order."""
     found: list[Tensor] = []
-    map_tensors(lambda tensor: found.append(tensor) or tensor, inputs)  # type: ignore[func-returns-value]
+
+    def collect(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(collect, inputs)
     return found
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The same tensor on `device`; where that is a GPU, without waiting for what it is busy with."""
+def move_tensor(tensor: Tensor, device: torch.device) -> Tensor:
+    """The same tensor on `device`; a busy GPU is not waited for."""
     return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 def move(inputs: Inputs, device: torch.device) -> Inputs:
     """The same inputs on `device`."""
-    return map_tensors(lambda tensor: sent(tensor, device), inputs)
+    return map_tensors(lambda tensor: move_tensor(tensor, device), inputs)
 
 
 def channels_last(inputs: Inputs) -> Inputs:
-    """Images on a GPU with their channels innermost, which its convolutions take twice as fast; values are the same."""
+    """The same values with the channels of images on a GPU innermost: convolutions run twice as fast."""
     return map_tensors(
         lambda tensor: tensor.to(memory_format=torch.channels_last) if tensor.is_cuda and tensor.ndim == 4 else tensor,
         inputs,
@@ -53,11 +56,11 @@ def channels_last(inputs: Inputs) -> Inputs:
 
 def take(inputs: Inputs, positions: Tensor) -> Inputs:
     """The samples at `positions` (n,), in that order."""
-    return map_tensors(lambda tensor: tensor[sent(positions, tensor.device)], inputs)
+    return map_tensors(lambda tensor: tensor[move_tensor(positions, tensor.device)], inputs)
 
 
 def join(parts: Sequence[Inputs]) -> Inputs:
-    """Concatenate batches of the same structure along the samples."""
+    """Concatenate batches of the same structure, sample after sample."""
     first = parts[0]
     if isinstance(first, Tensor):
         return torch.cat([part for part in parts if isinstance(part, Tensor)])

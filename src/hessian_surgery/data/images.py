@@ -1,4 +1,4 @@
-"""How an image becomes an input, for every reader of image files."""
+"""Turn images into inputs, for every reader of image files."""
 
 import io
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from hessian_surgery.errors import InputError
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """RGB, resized to a square where asked, pixels/255, normalised per channel.
+    """Convert images to RGB, resize them to a square, divide pixels by 255, normalise each channel.
 
     Attributes:
-        mean: subtracted, per channel.
-        std: divided by, per channel.
-        size: side in pixels; None keeps the images' own size, which must then be one.
+        mean: what is subtracted from each channel.
+        std: what each channel is then divided by.
+        size: side of the square in pixels; None keeps the size, which all images must share.
     """
 
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -27,23 +27,25 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) != 3 or (name == "std" and min(values) <= 0):
-                raise InputError(f"{name}: got {values}; three numbers are needed" + ", above 0" * (name == "std"))
+            if len(values) != 3:
+                raise InputError(f"{name}: got {values}; give three numbers, one for each channel")
             if max(values) > 2:
-                raise InputError(f"{name}: got {values}; it is for pixels between 0 and 1, so divide it by 255")
+                raise InputError(f"{name}: got {values}; pixels lie between 0 and 1, so divide it by 255")
+        if min(self.std) <= 0:
+            raise InputError(f"std: got {self.std}; give three numbers above 0")
 
     def decode(self, encoded: bytes, which: str) -> Tensor:
-        """Encoded image → (3, h, w) uint8."""
+        """Decode an image to pixels (3, h, w) uint8; `which` names it in error messages."""
         try:
             image = Image.open(io.BytesIO(encoded)).convert("RGB")
         except Exception as error:  # a damaged image can raise anything
-            raise InputError(f"data: {which} cannot be read as an image; remove it or mend it") from error
+            raise InputError(f"data: {which} cannot be read as an image; remove or repair it") from error
         if self.size is not None and image.size != (self.size, self.size):
             image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
     def batch(self, encoded: list[bytes], names: list[str]) -> Tensor:
-        """Encoded images → inputs (n, 3, h, w) float32; `names` are for error messages."""
+        """Decode images to inputs (n, 3, h, w) float32; `names` are for error messages."""
         decoded = [self.decode(content, name) for content, name in zip(encoded, names, strict=True)]
         sizes = {tuple(image.shape[1:]) for image in decoded}
         if len(sizes) > 1:
@@ -51,6 +53,6 @@ class Preprocessing:
         return self.normalize(torch.stack(decoded))
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """Pixels (n, 3, h, w) uint8 → inputs (n, 3, h, w) float32."""
+        """Normalise pixels (n, 3, h, w) uint8 to inputs (n, 3, h, w) float32."""
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         return (pixels.float() / 255 - mean) / std

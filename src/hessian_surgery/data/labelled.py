@@ -1,8 +1,7 @@
-"""LabelledSet: samples with labels, read when asked for, from any of the forms people have."""
+"""LabelledSet: samples with labels, from tensors, datasets or loaders; read on demand."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha1
 from typing import Any, TypeAlias
 
 import torch
@@ -22,10 +21,10 @@ class LabelledSet:
     """N labelled samples.
 
     Attributes:
-        fetch: positions (n,) int64 in 0..N-1 → inputs of those samples, stacked along the first axis.
-        labels: (N,) int64, each in 0..C-1.
+        fetch: function from positions (n,) int64 in 0..N-1 to the inputs of those samples, stacked.
+        labels: true classes (N,) int64, each in 0..C-1.
         classes: the C class names.
-        index: (N,) int64, where each sample stands in the source that it was drawn from.
+        index: position (N,) int64 of each sample in the source that it was drawn from.
     """
 
     fetch: Callable[[Tensor], Inputs]
@@ -64,7 +63,7 @@ class LabelledSet:
         return self.fetch(torch.arange(len(self)))
 
     def resident(self, device: torch.device | str = "cpu") -> "LabelledSet":
-        """The same samples, read once and held on `device`."""
+        """The same samples, read now and kept on `device`."""
         parts = [batches.move(self.fetch(chunk), torch.device(device)) for chunk in self._chunks(CHUNK)]
         try:
             held = batches.join(parts)
@@ -75,58 +74,23 @@ class LabelledSet:
     def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
         """Inputs and labels in order, at most `size` samples at a time, on `device`."""
         for chunk in self._chunks(size):
-            yield batches.move(self.fetch(chunk), device), batches.sent(self.labels[chunk], device)
+            yield batches.move(self.fetch(chunk), device), batches.move_tensor(self.labels[chunk], device)
 
     def _chunks(self, size: int) -> Sequence[Tensor]:
         return torch.arange(len(self)).split(size)
-
-
-def shared(first: LabelledSet, second: LabelledSet) -> int:
-    """How many samples of the second set are in the first as well, to the last bit."""
-
-    def marks(data: LabelledSet) -> list[bytes]:
-        found: list[bytes] = []
-        for chunk in data._chunks(CHUNK):
-            parts = [tensor.cpu().contiguous() for tensor in batches.tensors(data.fetch(chunk))]
-            rows = [part.reshape(len(chunk), -1).view(torch.uint8).numpy() for part in parts]
-            found += [sha1(b"".join(row[i].tobytes() for row in rows)).digest() for i in range(len(chunk))]
-        return found
-
-    known = set(marks(first))
-    return sum(mark in known for mark in marks(second))
-
-
-def refuse_same(first: LabelledSet, second: LabelledSet, argument: str) -> None:
-    """Raise an InputError where most of a set is in another one, which it is to be held out from."""
-    common = shared(first, second)
-    if 2 * common > len(second):
-        raise InputError(
-            f"{argument}: {common} of its {len(second)} samples are in the calibration data as well; give other ones"
-        )
-
-
-def together(first: LabelledSet, second: LabelledSet) -> LabelledSet:
-    """Two sets of the same classes as one, which is read at once."""
-    if first.classes != second.classes:
-        raise InputError(f"data: one set has the classes {first.classes[:3]}…, the other {second.classes[:3]}…")
-    first, second = first.resident(), second.resident()
-    refuse_same(first, second, "data")
-    held = batches.join([first.inputs(), second.inputs()])
-    labels = torch.cat([first.labels, second.labels])
-    return LabelledSet(lambda chosen: batches.take(held, chosen), labels, first.classes, torch.arange(len(labels)))
 
 
 Data: TypeAlias = LabelledSet | tuple[Inputs, Tensor] | Dataset[Any] | DataLoader[Any]
 
 
 def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet:
-    """A `LabelledSet` from a pair (inputs, labels), a `Dataset` or a `DataLoader`.
+    """Make a `LabelledSet` from a pair (inputs, labels), a `Dataset` or a `DataLoader`.
 
     Args:
-        data: a pair of stacked inputs and labels (N,); or a map-style dataset, or a loader of one, whose samples
-            are (input, label), (input, …, label) or a dict with `label` or `labels`. A loader contributes its
-            dataset and its collate function: its order, batch size and drop_last play no part.
-        classes: class names; by default the dataset's `classes`, or the labels' numbers.
+        data: a pair of stacked inputs and labels (N,), a map-style dataset, or a loader of one. A
+            sample is (input, label), (input, …, label) or a dict with `label` or `labels`. Only the
+            loader's dataset and collate function count, not its order, batch size or drop_last.
+        classes: class names; by default the dataset's `classes`, or the labels as numbers.
     """
     if isinstance(data, LabelledSet):
         return data
@@ -147,7 +111,7 @@ def _from_tensors(inputs: Inputs, labels: Tensor, classes: Sequence[str] | None)
     labels = _check_labels(labels)
     lengths = {len(tensor) for tensor in batches.tensors(inputs)}
     if lengths != {len(labels)}:
-        raise InputError(f"data: {sorted(lengths)} inputs but {len(labels)} labels; they must be as many")
+        raise InputError(f"data: {sorted(lengths)} inputs but {len(labels)} labels; give one label per input")
     return LabelledSet(
         lambda chosen: batches.take(inputs, chosen),
         labels,
@@ -158,7 +122,7 @@ def _from_tensors(inputs: Inputs, labels: Tensor, classes: Sequence[str] | None)
 
 def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], classes: Sequence[str] | None) -> LabelledSet:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise InputError("data: an iterable dataset cannot be split; give a map-style one or stacked tensors")
+        raise InputError("data: an iterable dataset cannot be split; give a map-style dataset or stacked tensors")
 
     def read(positions: Tensor) -> tuple[Inputs, Tensor]:
         return _separate(collate([dataset[i] for i in positions.tolist()]))
@@ -174,7 +138,7 @@ def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], classes: Se
 
 
 def _known_targets(dataset: Any) -> Any:
-    """Labels that can be had without reading a sample, as torchvision's data sets offer them; None where not."""
+    """Labels that a dataset offers without reading a sample, as torchvision's do; None if it has none."""
     if isinstance(dataset, Subset):
         inner = _known_targets(dataset.dataset)
         return None if inner is None else torch.as_tensor(inner)[torch.as_tensor(dataset.indices)]
@@ -184,7 +148,7 @@ def _known_targets(dataset: Any) -> Any:
 
 
 def _separate(batch: Any) -> tuple[Inputs, Tensor]:
-    """Inputs and labels of a collated batch."""
+    """Split a collated batch into inputs and labels."""
     if isinstance(batch, Mapping):
         key = next((key for key in LABEL_KEYS if key in batch), None)
         if key is None:
@@ -199,10 +163,10 @@ def _separate(batch: Any) -> tuple[Inputs, Tensor]:
 def _check_labels(labels: Tensor) -> Tensor:
     if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
         raise InputError(
-            f"data: labels are {labels.dtype} of shape {tuple(labels.shape)}; whole numbers of shape (N,) are needed"
+            f"data: labels are {labels.dtype} of shape {tuple(labels.shape)}; give whole numbers of shape (N,)"
         )
     if len(labels) == 0:
-        raise InputError("data: the set is empty")
+        raise InputError("data: the set is empty; give at least one sample")
     return labels.to("cpu", torch.int64)
 
 

@@ -1,4 +1,4 @@
-"""Data from what the command line says: `digits`, `parquet:DIR`, `imagefolder:DIR`, `package.module:factory`, …"""
+"""Open the data that a spec such as `digits`, `parquet:DIR` or `package.module:factory` names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,10 +25,10 @@ PARTS = ("training", "calibration", "heldout")
 
 @dataclass(frozen=True)
 class Parts:
-    """The three parts of an operation's data; one that is neither needed nor given is empty.
+    """The three parts of an operation's data; a part that is neither needed nor given is empty.
 
     Attributes:
-        training: what Hessian batches and class gradients are drawn from: training images.
+        training: images that the model was trained on, for Hessian batches and class gradients.
         calibration: images that every decision is made on.
         heldout: images that only the report sees.
     """
@@ -40,17 +40,17 @@ class Parts:
 
 @dataclass(frozen=True)
 class Source:
-    """What a spec names: one set, or a train and a test part."""
+    """The data that a spec names: a single set, or a train and a test part."""
 
     train: LabelledSet | None
     test: LabelledSet | None
     single: LabelledSet | None = None
 
     def part(self, split: str, option: str) -> LabelledSet:
-        """The set itself, or its `split` where it has several."""
+        """The single set, or else the train or test part; `option` is for the error message."""
         found = self.single if self.single is not None else (self.train if split == "train" else self.test)
         if found is None:
-            raise InputError(f"{option}: it holds no {split} part")
+            raise InputError(f"{option}: it has no {split} part; give data that has one")
         return found
 
 
@@ -64,32 +64,35 @@ def open_data(
     heldout: str | None = None,
     needs: Sequence[str] = PARTS,
 ) -> Parts:
-    """The three parts of the data.
+    """Open the three parts of the data.
 
     Args:
-        spec: gives all parts: Hessian batches from its train part, the halves of its test part for the other two.
+        spec: names data for all parts. Its train part is the training data; its test part is halved
+            into calibration and held-out data.
         seed: fixes the halves, the digits task and ISIC's split.
         preprocessing: how images become inputs.
-        training: overrides that part: the train part of this spec, or all of it where it is one set.
-        calibration: likewise, with the test part; the held-out part is then the whole test part of `spec`.
-        heldout: likewise; the calibration part is then the whole test part of `spec`.
-        needs: the parts that must not be missing; training is always among them.
+        training: spec of other training data: its train part, or all of it if it is a single set.
+        calibration: spec of other calibration data: its test part, or all of it. The held-out data
+            is then the whole test part of `spec`.
+        heldout: spec of other held-out data, likewise. The calibration data is then the whole test
+            part of `spec`.
+        needs: the parts that must be there; the training data must always be.
 
     Raises:
-        InputError: a part that is needed is missing, or two parts do not go together.
+        InputError: a part that is needed is missing, or the parts do not fit together.
     """
 
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
         return open_source(part_spec, seed, preprocessing).part(split, option) if part_spec else None
 
-    deciding, reporting = calibration or spec, heldout or spec
-    if (heldout or (calibration and "heldout" in needs)) and deciding == reporting:
+    if (heldout or (calibration and "heldout" in needs)) and (calibration or spec) == (heldout or spec):
         raise InputError(
-            f"heldout-data: {reporting} would be decided on and reported on; give --data alone to halve it"
+            f"heldout-data: {heldout or spec} is the calibration data as well; give --data alone to halve it"
         )
     whole = open_source(spec, seed, preprocessing) if spec else Source(None, None)
     train = opened(training, "train", "training-data") if training else whole.train
-    decide, report = opened(calibration, "test", "calibration-data"), opened(heldout, "test", "heldout-data")
+    decide = opened(calibration, "test", "calibration-data")
+    report = opened(heldout, "test", "heldout-data")
     if whole.test is not None:
         if decide is None and report is None:
             decide, report = stratified_split(whole.test, (0.5, 0.5), seed)
@@ -104,17 +107,18 @@ def open_data(
 
 
 def _lacking(spec: str | None, source: Source, missing: list[str]) -> str:
+    """The message that says which part of the data is missing."""
     options = " and ".join(f"--{part}-data" for part in missing)
     if spec is None:
         return f"data: missing; give --data, or {options}"
     if source.single is not None:
-        return f"data: {spec} is one set, where train and test parts are looked for; give {options}"
+        return f"data: {spec} is a single set, without train and test parts; give {options}"
     part = "train" if "training" in missing else "test"
     return f"data: {spec} has no {part} part; add one, or give {options}"
 
 
 def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
-    """What one spec names."""
+    """Open the data that one spec names."""
     kind, _, place = spec.partition(":")
     folder = Path(place)
     if spec == "digits":
@@ -122,7 +126,7 @@ def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
         return Source(task.train, task.test)
     readable = folder.is_dir() or (kind == "parquet" and folder.is_file())
     if kind in IMAGE_KINDS and not readable:
-        raise InputError(f"data: {place or 'the folder'} does not exist; {kind}:DIR names a folder")
+        raise InputError(f"data: {place or 'the folder'} does not exist; give {kind}:DIR with a folder that does")
     if kind == "parquet":
         return _parquet(folder, preprocessing)
     if kind == "imagefolder":
@@ -151,7 +155,7 @@ def _parquet(place: Path, preprocessing: Preprocessing) -> Source:
     source = Source(split("train"), split(*TEST_NAMES))
     if source.train is None and source.test is None:
         names = sorted(path.name for path in place.glob("*"))
-        raise InputError(f"data: {place} must hold train and test parquet files; found {names[:5]}")
+        raise InputError(f"data: {place} holds {names[:5]}; it must hold train and test parquet files")
     return source
 
 
@@ -167,12 +171,12 @@ def _imagefolder(place: Path, preprocessing: Preprocessing) -> Source:
 
 
 def _same_classes(*parts: LabelledSet) -> list[LabelledSet]:
-    """The parts with one list of class names: the longest, of which the others must be the beginning."""
+    """Give all parts the longest list of class names; the others must be the start of it."""
     names = max((part.classes for part in parts), key=len)
     for part in parts:
         if part.classes != names[: len(part.classes)]:
             one, other = next(pair for pair in zip(part.classes, names, strict=False) if pair[0] != pair[1])
             raise InputError(
-                f"data: its parts have different classes, {one!r} in one and {other!r} in another: name them alike"
+                f"data: its parts have different classes, {one!r} in one and {other!r} in another; rename one of them"
             )
     return [replace(part, classes=names) for part in parts]

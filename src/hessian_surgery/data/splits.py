@@ -1,4 +1,4 @@
-"""Seeded, stratified choices of samples: halves, caps per class, Hessian batches."""
+"""Split, cap, sample and join labelled sets; every draw is seeded."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from hessian_surgery.data import batches
+from hessian_surgery.data.checks import refuse_overlap
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.seeding import generator
@@ -16,19 +18,20 @@ Sampling: TypeAlias = Literal["natural", "stratified"]
 def stratified_split(
     data: LabelledSet, fractions: Sequence[float] = (0.5, 0.5), seed: int = 0
 ) -> tuple[LabelledSet, ...]:
-    """Disjoint parts that hold each class in the given fractions, to the nearest sample.
+    """Split a set into disjoint parts; each holds its fraction of every class, to the nearest sample.
 
     Args:
-        data: what to split.
-        fractions: one per part, positive, summing to at most 1.
-        seed: the same seed gives the same parts.
+        data: the set to split.
+        fractions: one per part; all positive, with a sum of at most 1.
+        seed: fixes the parts.
     """
     if min(fractions) <= 0 or sum(fractions) > 1 + 1e-9:
-        raise InputError(f"split: fractions {tuple(fractions)} must be positive and sum to at most 1")
+        raise InputError(f"fractions: got {tuple(fractions)}; give positive numbers that sum to at most 1")
     shuffled = _shuffled_by_class(data.labels, generator(seed, "split"))
     parts: list[list[Tensor]] = [[] for _ in fractions]
     for members in shuffled:
-        start, cumulative = 0, 0.0
+        start = 0
+        cumulative = 0.0
         for part, fraction in zip(parts, fractions, strict=True):
             cumulative += fraction
             end = round(cumulative * len(members))
@@ -38,7 +41,10 @@ def stratified_split(
 
 
 def stratified_folds(labels: Tensor, count: int, draw: torch.Generator | None = None) -> Tensor:
-    """Which of so many parts each sample (n,) is in: those of a class in turn, or in random order, by a draw."""
+    """Number of the fold (n,), from 0 to `count` − 1, of each sample.
+
+    The samples of each class are dealt out in turn, in their own order or, with `draw`, shuffled.
+    """
     folds = torch.empty_like(labels)
     for members in _by_class(labels) if draw is None else _shuffled_by_class(labels, draw):
         folds[members] = torch.arange(len(members), device=labels.device) % count
@@ -46,15 +52,19 @@ def stratified_folds(labels: Tensor, count: int, draw: torch.Generator | None = 
 
 
 def cap_per_class(data: LabelledSet, cap: int, seed: int = 0) -> LabelledSet:
-    """At most `cap` samples of each class, drawn at random (section 9.2's calibration set)."""
+    """Draw at most `cap` samples of each class (the calibration set of section 9.2)."""
     if cap < 1:
-        raise InputError(f"cap: got {cap}; at least one sample a class is needed")
+        raise InputError(f"cap: got {cap}; give at least 1 sample per class")
     shuffled = _shuffled_by_class(data.labels, generator(seed, "cap"))
     return data.subset(torch.cat([members[:cap] for members in shuffled]).sort().values)
 
 
 def long_tailed(data: LabelledSet, tail: float, seed: int = 0) -> LabelledSet:
-    """The class of rank r, in a seeded order, keeps a share `tail`^(r/(C−1)) of its samples, and one at least."""
+    """Make a set long-tailed.
+
+    The classes are ranked in random order. The class of rank r keeps a share `tail`^(r/(C−1)) of
+    its samples, and at least one.
+    """
     draw = generator(seed, "digits-tail")
     order = torch.randperm(len(data.classes), generator=draw)
     kept = []
@@ -68,35 +78,52 @@ def long_tailed(data: LabelledSet, tail: float, seed: int = 0) -> LabelledSet:
 def hessian_batch(
     data: LabelledSet, samples: int, sampling: Sampling = "natural", seed: int = 0, iteration: int = 0
 ) -> LabelledSet:
-    """The mini-batch whose loss is differentiated twice; the whole set where it has no more than `samples`.
+    """Draw the batch whose Hessian is taken: `samples` of the data, or all if there are no more.
 
     Args:
-        data: the pool, usually training images.
+        data: the images to draw from, usually training images.
         samples: n.
-        sampling: "natural" draws uniformly; "stratified" draws n/C of each class (a class with fewer gives all
-            it has, and the others make up for it).
-        seed: with `iteration`, fixes the draw.
+        sampling: "natural" draws uniformly. "stratified" draws n/C of each class; a class with fewer
+            gives all it has, and the others make up for it.
+        seed: fixes the draw, together with `iteration`.
         iteration: 0 for a batch given once (Algorithm 2's input), t for one drawn per iteration.
     """
     if samples < 1:
-        raise InputError(f"hessian_samples: got {samples}; at least one sample is needed")
+        raise InputError(f"hessian_samples: got {samples}; give at least 1")
     draw = generator(seed, "hessian", iteration)
     if len(data) <= samples:
         return data
     if sampling == "natural":
         return data.subset(torch.randperm(len(data), generator=draw)[:samples].sort().values)
     shuffled = _shuffled_by_class(data.labels, draw)
-    # Class by class in turn: the first sample of each, then the second of each, and so on.
+    # The first sample of each class, then the second of each, and so on.
     rank = torch.cat([torch.arange(len(members)) for members in shuffled])
     order = torch.cat(shuffled)[torch.argsort(rank, stable=True)]
     return data.subset(order[:samples].sort().values)
 
 
+def join_sets(calibration: LabelledSet, other: LabelledSet) -> LabelledSet:
+    """Join the calibration data and another set of the same classes into one, read into memory now.
+
+    Raises:
+        InputError: the classes differ, or most samples of the second set are in the first.
+    """
+    if calibration.classes != other.classes:
+        raise InputError(f"data: one set has the classes {calibration.classes[:3]}…, the other {other.classes[:3]}…")
+    calibration = calibration.resident()
+    other = other.resident()
+    refuse_overlap(calibration, other, "data")
+    held = batches.join([calibration.inputs(), other.inputs()])
+    labels = torch.cat([calibration.labels, other.labels])
+    index = torch.arange(len(labels))
+    return LabelledSet(lambda chosen: batches.take(held, chosen), labels, calibration.classes, index)
+
+
 def _shuffled_by_class(labels: Tensor, draw: torch.Generator) -> list[Tensor]:
-    """For each class that occurs, its positions in random order."""
+    """The positions of each class that occurs, in random order."""
     return [group[torch.randperm(len(group), generator=draw)] for group in _by_class(labels)]
 
 
 def _by_class(labels: Tensor) -> list[Tensor]:
-    """For each class that occurs, its positions in order."""
+    """The positions of each class that occurs, in order."""
     return [(labels == label).nonzero().squeeze(1) for label in labels.unique()]

@@ -1,1 +1,1 @@
-"""Directions in weight space, and the logit changes that they make."""
+"""Directions in weight space, in families, and how the logits change along them."""

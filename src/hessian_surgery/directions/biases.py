@@ -1,4 +1,4 @@
-"""The head's biases as directions: one for each class, linear at any length."""
+"""The head's biases as directions: one for each output, linear at any length."""
 
 import math
 
@@ -8,16 +8,18 @@ from torch import Tensor
 
 from hessian_surgery.directions.family import Directions, Probe
 from hessian_surgery.evidence.rates import logit_unit
+from hessian_surgery.model.evaluation import output_name
 from hessian_surgery.model.head import Head
 
 
 def bias_directions(probe: Probe, head: Head | None) -> Directions | None:
-    """The head's biases, one direction per class; None where the head has none, or it may not move."""
+    """Make a direction of each bias of the head; None if it has no biases or they may not move."""
     name = f"{head.name}.bias".lstrip(".") if head else ""
     if head is None or name not in probe.space.names:
         return None
     sizes = [parameter.numel() for parameter in probe.space.parameters]
-    first, count = sum(sizes[: probe.space.names.index(name)]), probe.logits.shape[1]
+    first = sum(sizes[: probe.space.names.index(name)])
+    count = probe.logits.shape[1]
     unit = logit_unit(probe.logits) * math.sqrt(count)
 
     def vector(i: int) -> Tensor:
@@ -25,5 +27,6 @@ def bias_directions(probe: Probe, head: Head | None) -> Directions | None:
         row[first + i] = 1
         return row
 
+    labels = tuple(f"bias of {output_name(i, probe.data.classes)}" for i in range(count))
     changes = unit * torch.eye(count, device=probe.space.device)[:, None, :].expand(count, *probe.logits.shape)
-    return Directions("bias", probe.space, vector, np.full(count, unit), changes, exact=count)
+    return Directions("bias", labels, probe.space, vector, np.full(count, unit), changes, exact=count)

@@ -1,4 +1,4 @@
-"""Class gradients as directions: along each, one class's soft accuracy on training images rises fastest."""
+"""Class gradients: along each, the soft accuracy of one class on training images rises fastest."""
 
 import math
 from contextlib import closing
@@ -9,61 +9,74 @@ from torch import Tensor
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
-from hessian_surgery.directions.family import Directions, Probe, probe_directions, room_for
+from hessian_surgery.directions.family import Directions, Probe, allocate_rows, probe_directions
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.rates import TEMPERATURE, logit_unit
 
-# Training images that class gradients are taken over, at most, and the fewest of a class.
-TRAINING_IMAGES, FEWEST = 5000, 50
+# The most training images that class gradients are taken over.
+TRAINING_IMAGES = 5000
+# The least cap on the images of a class, however many classes there are.
+FEWEST = 50
 # Images of a class whose mean gradient counts once in the preconditioner.
 MICRO = 50
-# Preconditioned gradients shorter than this are rounding.
+# Preconditioned gradients shorter than this are rounding errors.
 SHORTEST = 1e-12
 
 
 def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Directions:
-    """For each class, the gradient of its soft accuracy on training images: one backward pass over each class's.
+    """Make a direction of the gradient of each class's soft accuracy on training images.
 
-    Each weight's part is divided by the root mean square, over small batches, of the gradients there (and its mean over
-    all weights, so that nothing is divided by zero), as Adam does: without it a few weights with large gradients take
-    all of the step (docs/results/surgery.md).
+    It takes one backward pass over the images of each class. The gradients are preconditioned as in
+    Adam: each weight's part is divided by the root mean square of that weight's gradients over
+    small batches, plus the mean of these over all weights, which avoids division by zero. Without
+    it, a few weights with large gradients take all of the step (docs/results/surgery.md).
+
+    A class without training images, or whose accuracy no weight moves, has no direction.
     """
-    space, chosen = probe.space, gradient_images(training, seed)
-    rows = room_for(len(chosen.classes), space.dimension, space.dtype, space.device)
+    space = probe.space
+    chosen = gradient_images(training, seed)
+    rows = allocate_rows(len(chosen.classes), space.dimension, space.dtype, space.device)
     squares = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
-    temperature, batch = TEMPERATURE * logit_unit(probe.logits), min(MICRO, probe.batch_size)
+    temperature = TEMPERATURE * logit_unit(probe.logits)
+    batch = min(MICRO, probe.batch_size)
+    names: list[str] = []
     found = soft_accuracy_gradients(probe.classifier, space, chosen, temperature, batch, squares)
     with closing(found):
         for label, gradient in found:
+            name = chosen.classes[label]
             if not torch.isfinite(gradient).all():
-                name = chosen.classes[label]
                 raise InputError(f"training_data: the gradient of class {name!r} is not finite; check its images")
             rows.append(gradient)
+            names.append(name)
             if probe.progress is not None:
                 probe.progress(label + 1, len(chosen.classes))
     size = (squares / (chosen.counts / batch).ceil().sum()).sqrt()
     size += size.mean().clamp(min=1e-30)
-    kept, device = rows.vectors(), space.device
+    kept = rows.vectors()
+    device = space.device
 
     def part(i: int) -> Tensor:
         return kept[i].to(device) / size
 
-    # A class whose accuracy no weight moves, or hardly, has no direction.
     lengths = [(i, length(part(i))) for i in range(len(kept))]
     usable = [(i, far) for i, far in lengths if math.isfinite(far) and far > SHORTEST]
     if not usable:
-        raise InputError("parameters: no class's accuracy answers to these weights; let others move")
+        raise InputError("parameters: no class's accuracy responds to these weights; let others move")
 
     def vector(i: int) -> Tensor:
         row, far = usable[i]
         return part(row) / far
 
-    return probe_directions("class-gradients", probe, vector, len(usable))
+    labels = tuple(f"gradient of {names[row]}" for row, _ in usable)
+    return probe_directions("class-gradients", labels, probe, vector)
 
 
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:
-    """The training images that class gradients are taken over: as many of each class, `TRAINING_IMAGES` in all."""
+    """Draw the training images for class gradients: equally many of each class, if it has them.
+
+    That is `TRAINING_IMAGES` in total, or `FEWEST` of each class if that is more.
+    """
     if len(training) == 0:
-        raise InputError("training_data: no image of any class, so that there is no gradient to move along")
+        raise InputError("training_data: it has no image; class gradients need some, so give training images")
     return cap_per_class(training, max(FEWEST, TRAINING_IMAGES // len(training.classes)), seed)

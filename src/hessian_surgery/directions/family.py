@@ -1,4 +1,4 @@
-"""A family of directions in weight space, and what each of them does to every image's logits."""
+"""A family of directions in weight space, with the change of every image's logits along each."""
 
 import math
 from collections.abc import Callable
@@ -12,34 +12,43 @@ from torch import Tensor
 from hessian_surgery.curvature.basis import Basis, Place, Storage
 from hessian_surgery.curvature.memory import free_room
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.directions.logit_changes import logit_difference, logit_tangents, logits_after
+from hessian_surgery.directions.logit_changes import (
+    lacks_forward_mode,
+    logit_difference,
+    logit_tangents,
+    logits_after,
+)
 from hessian_surgery.evidence.rates import logit_unit
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE
 from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.types import Array, Progress
 
-# The share of the free memory that directions or logit changes may take before they go elsewhere.
+# The largest share of the free memory of one place that directions or logit changes may take.
 SHARE = 0.4
 
+# i → unit vector (p,) of direction i, on the weights' device.
 Vector: TypeAlias = Callable[[int], Tensor]
 
 
 @dataclass(frozen=True)
 class Directions:
-    """K directions, each scaled so that a coefficient of 1 moves logits by `logit_unit`, root mean square.
+    """K directions; a coefficient of 1 moves logits by `logit_unit`, root mean square.
 
     Attributes:
-        name: of the family.
-        space: the weights that they are directions of.
-        vector: i → unit vector (p,) on the weights' device.
+        name: name of the family.
+        labels: what each direction is (K,), such as "bias of cat" or "spike 1".
+        space: the weights.
+        vector: function from i to the unit vector (p,) of direction i, on the weights' device.
         scales: length (K,) of the step in weight space that a coefficient of 1 means.
-        changes: of each image's logits, per unit coefficient (K, N, C), on the weights' device or, where they would
-            take too much of its memory, on the host or on disk.
-        exact: of how many, the first ones, the changes are linear at any length, as those of biases are.
+        changes: change of each image's logits per unit coefficient (K, N, C). It is on the weights'
+            device, or on the host or on disk if it takes too much memory there.
+        exact: number of directions, from the first, whose changes are linear at any length; those of
+            biases are.
     """
 
     name: str
+    labels: tuple[str, ...]
     space: ParameterSpace
     vector: Vector
     scales: Array
@@ -50,16 +59,16 @@ class Directions:
         return len(self.scales)
 
     def step(self, coefficients: Array) -> Tensor:
-        """δθ (p,) = Σ_i c_i s_i v_i."""
+        """Compute the step δθ (p,) = Σ_i c_i s_i v_i, with coefficients c and scales s."""
         total = torch.zeros(self.space.dimension, dtype=self.space.dtype, device=self.space.device)
         for i, (coefficient, scale) in enumerate(zip(coefficients, self.scales, strict=True)):
             total.add_(self.vector(i), alpha=float(coefficient * scale))
         return total
 
     def bias_share(self) -> Array:
-        """The share (K,) of each direction's logit change that one constant per class explains (R²).
+        """Share (K,) of each direction's logit change that one constant per class explains (R²).
 
-        Constants common to all classes change no answer and are taken out first.
+        A change that is the same for all classes changes no answer; it is subtracted first.
         """
         centred = self.changes - self.changes.mean(dim=2, keepdim=True)
         constant = centred.mean(dim=1, keepdim=True)
@@ -70,15 +79,15 @@ class Directions:
 
 @dataclass(frozen=True)
 class Probe:
-    """What directions are tried on.
+    """The model and images that directions are tried on.
 
     Attributes:
         classifier: the model.
         space: the weights that move.
         data: the images.
-        logits: theirs (N, C) at the present weights, on the weights' device.
+        logits: logits (N, C) of the images at the present weights, on the weights' device.
         batch_size: images per forward pass.
-        progress: called with (directions done, directions in all).
+        progress: called with (directions done, directions in total).
     """
 
     classifier: Classifier
@@ -89,28 +98,38 @@ class Probe:
     progress: Progress | None = None
 
     def change(self, step: Tensor) -> Tensor:
-        """The change of the logits (N, C) that a step (p,) makes."""
+        """Compute the change of the logits (N, C) that a step (p,) makes."""
         return logits_after(self.classifier, self.space, step, self.data, self.batch_size) - self.logits
 
 
-def probe_directions(name: str, probe: Probe, vector: Vector, count: int) -> Directions:
-    """The logits' derivatives along each direction.
+def numbered(word: str, count: int) -> tuple[str, ...]:
+    """The labels "word 1" to "word count"."""
+    return tuple(f"{word} {i}" for i in range(1, count + 1))
 
-    On a GPU by forward mode, unless a layer has none: reduced precision would spoil differences there. On a CPU by
-    differences, which take one pass where forward mode takes three or more.
+
+def probe_directions(name: str, labels: tuple[str, ...], probe: Probe, vector: Vector) -> Directions:
+    """Make a family of the directions `vector` (i → unit vector), one for each label.
+
+    On a GPU the logits' derivatives come from forward mode, unless a layer has none: reduced
+    precision would spoil differences. On a CPU they come from differences, which take one pass;
+    forward mode takes as long as three or more.
     """
-    device, unit, shape = probe.space.device, logit_unit(probe.logits), (count, *probe.logits.shape)
-    scales, amplitude, forward = np.empty(count), 1e-2, device.type == "cuda"
-    changes = room_for(count, math.prod(shape[1:]), torch.float32, device)
+    count = len(labels)
+    unit = logit_unit(probe.logits)
+    shape = (count, *probe.logits.shape)
+    scales = np.empty(count)
+    amplitude = 1e-2
+    forward = _prefers_forward_mode(probe.space.device)
+    changes = allocate_rows(count, math.prod(shape[1:]), torch.float32, probe.space.device)
     tangent = logit_tangents(probe.classifier, probe.space, probe.data, probe.batch_size)
     for i in range(count):
         direction = vector(i)
         if forward:
             try:
                 slope = tangent(direction)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError:  # NotImplementedError is one
+            except RuntimeError as error:
+                if not lacks_forward_mode(error):
+                    raise
                 forward = False
         if not forward:
             slope, amplitude = logit_difference(probe.change, direction, amplitude, unit)
@@ -119,11 +138,18 @@ def probe_directions(name: str, probe: Probe, vector: Vector, count: int) -> Dir
         changes.append((slope * scales[i]).flatten())
         if probe.progress is not None:
             probe.progress(i + 1, count)
-    return Directions(name, probe.space, vector, scales, changes.vectors().view(shape))
+    return Directions(name, labels, probe.space, vector, scales, changes.vectors().view(shape))
+
+
+def _prefers_forward_mode(device: torch.device) -> bool:
+    return device.type == "cuda"
 
 
 def join(families: list[Directions]) -> Directions:
-    """Several families as one, in order; its changes are on the host where those of one family are."""
+    """Join families in order; if the changes of one are on the host, all are.
+
+    Only the first family's exact directions stay exact: put the biases first.
+    """
     if len(families) == 1:
         return families[0]
     owners = [(family, i) for family in families for i in range(len(family))]
@@ -131,22 +157,23 @@ def join(families: list[Directions]) -> Directions:
     changes = torch.cat([family.changes.to(device) for family in families])
     scales = np.concatenate([family.scales for family in families])
     name = "+".join(family.name for family in families)
+    labels = tuple(label for family in families for label in family.labels)
 
     def vector(i: int) -> Tensor:
         family, own = owners[i]
         return family.vector(own)
 
-    return Directions(name, families[0].space, vector, scales, changes, families[0].exact)
+    return Directions(name, labels, families[0].space, vector, scales, changes, families[0].exact)
 
 
-def room_for(count: int, dimension: int, dtype: torch.dtype, device: torch.device) -> Basis:
-    """Room for so many vectors of a length, where there is some."""
+def allocate_rows(count: int, dimension: int, dtype: torch.dtype, device: torch.device) -> Basis:
+    """Make room for `count` vectors (dimension,), on the device or wherever there is enough."""
     place = _place(count * dimension * dtype.itemsize, device)
     return Basis(dimension, dtype, device, Storage(count, place))
 
 
 def _place(size: int, device: torch.device) -> Place:
-    """Where so many bytes go: the device, the host's memory, or a temporary file."""
+    """Choose where `size` bytes go: the device, the host's memory, or a temporary file."""
     room = free_room(device)
     if size <= SHARE * room.device:
         return "device"

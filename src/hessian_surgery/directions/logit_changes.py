@@ -1,9 +1,11 @@
 """How logits change along a direction in weight space: by forward mode, or by differences."""
 
 import math
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,19 +19,25 @@ from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits, compute_l
 from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.recording import batchwise
 
-# How far a difference moves the logits, root mean square, in units of `objective.logit_unit`: some 3 % from the
-# derivative on ResNet-50, and far above float32's rounding.
+# How far a difference moves the logits, root mean square, in units of `logit_unit`. On ResNet-50 it
+# is about 3 % away from the derivative, and far above the rounding of float32.
 PROBE = 0.01
-# Images of a batch, at most, where steps are looked at on a GPU: the pass is recorded, so that small batches launch as
-# cheaply, and the last one has less to be filled up with.
-LOOKED_AT = 256
+# The most images in a batch when steps are tried on a GPU. The pass is recorded, so small batches
+# cost no more to launch, and less is wasted on filling up the last one.
+RECORDED_BATCH = 256
+# Words in torch's errors that name forward mode; it also stumbles over zero tangents of its own.
+FORWARD_MODE = re.compile(r"forward[- ](mode|AD)|\bjvp\b|ZeroTensor", re.IGNORECASE)
 
-Along = Callable[[Tensor], Tensor]
-Measured = Callable[[Tensor, Tensor | None], Tensor]
+# Direction (p,) → derivatives of the logits (N, C) along it.
+Tangent: TypeAlias = Callable[[Tensor], Tensor]
+# Step (p,) → change of the logits (N, C).
+Change: TypeAlias = Callable[[Tensor], Tensor]
+# Step (p,), positions (n,) → logits (n, C) after the step; None stands for all positions.
+AfterStep: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
 
 
 class _Logits(nn.Module):
-    """A classifier as a module, so that its weights can be swapped for dual numbers."""
+    """A classifier as a module, whose weights `functional_call` can replace by dual numbers."""
 
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
@@ -42,16 +50,16 @@ class _Logits(nn.Module):
 
 def logit_tangents(
     classifier: Classifier, space: ParameterSpace, data: LabelledSet, batch_size: int = BATCH_SIZE
-) -> Along:
-    """Direction q (p,) → d z(θ + a q) / d a at a = 0 of every image's logits z (N, C), on the weights' device.
+) -> Tangent:
+    """Make the function q → d z(θ + a q) / da at a = 0, for the logits z (N, C) of all images.
 
-    One forward-mode pass a direction, at the price of two to three plain ones, whatever its length.
-
-    Raises:
-        RuntimeError, NotImplementedError: a layer has no forward mode; raised by the function that is returned.
+    It takes one forward-mode pass per direction q (p,), which costs two to three plain passes. Its
+    result is on the weights' device. If a layer has no forward mode, it raises an error that
+    `lacks_forward_mode` recognizes.
     """
     batch_size = min(batch_size, len(data))
-    module, held = _Logits(classifier), torch.empty(space.dimension, dtype=space.dtype, device=space.device)
+    module = _Logits(classifier)
+    held = torch.empty(space.dimension, dtype=space.dtype, device=space.device)
 
     def tangent(inputs: Inputs) -> Tensor:
         with forward_ad.dual_level():
@@ -68,21 +76,26 @@ def logit_tangents(
     def along(direction: Tensor) -> Tensor:
         held.copy_(direction)
         with classifier.evaluating(), torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, inside torch's own forward mode
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch's own forward mode uses torch.jit
             shown = data.batches(batch_size, classifier.device)
             return torch.cat([replayed(inputs).to(space.device) for inputs, _ in shown])
 
     return along
 
 
-def logit_difference(change: Along, direction: Tensor, amplitude: float, unit: float) -> tuple[Tensor, float]:
-    """(z(θ + a q) − z(θ)) / a for every image (N, C), with an a that moves logits by about `PROBE`; and that a.
+def lacks_forward_mode(error: RuntimeError) -> bool:
+    """Whether an error of `logit_tangents` means that a layer has no forward mode, and no bug."""
+    return isinstance(error, NotImplementedError) or FORWARD_MODE.search(str(error)) is not None
+
+
+def logit_difference(change: Change, direction: Tensor, amplitude: float, unit: float) -> tuple[Tensor, float]:
+    """Compute (z(θ + a q) − z(θ)) / a for all images (N, C), and the a that moves logits by `PROBE`.
 
     Args:
-        change: step (p,) → change of the logits (N, C), by a forward pass.
+        change: function from a step (p,) to the change of the logits (N, C), by a forward pass.
         direction: q (p,).
-        amplitude: a first guess of a.
-        unit: what logits are measured in, `objective.logit_unit`.
+        amplitude: first guess of a.
+        unit: `logit_unit` of the logits.
     """
     for attempt in range(4):
         moved = change(amplitude * direction)
@@ -104,30 +117,27 @@ def logits_after(
     batch_size: int = BATCH_SIZE,
     forward: Callable[[Inputs], Tensor] | None = None,
 ) -> Tensor:
-    """Logits (N, C) of all images with the weights moved by a step (p,); they come back bit for bit.
+    """Compute the logits (N, C) of all images after a step (p,); the weights come back bit for bit.
 
-    `forward` as for `compute_logits`.
+    `forward` is that of `compute_logits`.
     """
-    before = space.snapshot()
-    try:
+    with space.keeping_weights():
         space.perturb(step)
         return compute_logits(classifier, data, batch_size, forward).to(space.device)
-    finally:
-        space.restore(before)
 
 
-def measuring(
+def logits_after_steps(
     classifier: Classifier, space: ParameterSpace, data: LabelledSet, batch_size: int = BATCH_SIZE
-) -> Measured:
-    """Step (p,), positions (n,) → the logits (n, C) of those images, or of all where positions is None, after the step.
+) -> AfterStep:
+    """Make the function that gives the logits of images after a step; for many steps.
 
-    For many steps: on a GPU the pass is recorded, so that the weights must stay where they are in memory.
+    On a GPU it records the forward pass: the weights must stay where they are in memory.
     """
-    size = min(batch_size, LOOKED_AT, len(data)) if classifier.device.type == "cuda" else batch_size
+    size = min(batch_size, RECORDED_BATCH, len(data)) if classifier.device.type == "cuda" else batch_size
     forward = batchwise(partial(batch_logits, classifier), classifier.module, size)
 
-    def measured(step: Tensor, positions: Tensor | None) -> Tensor:
+    def after_step(step: Tensor, positions: Tensor | None) -> Tensor:
         some = data if positions is None else data.subset(positions.cpu())
         return logits_after(classifier, space, step, some, size, forward)
 
-    return measured
+    return after_step

@@ -1,1 +1,1 @@
-"""What can be claimed from answers: metrics, tests, before and after."""
+"""What the answers show: metrics, and tests of answers before and after."""

@@ -1,4 +1,4 @@
-"""BeforeAfter: a model's answers to the same images before and after an operation."""
+"""BeforeAfter: the answers to the same images before and after an operation."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ from hessian_surgery.model.evaluation import Answers
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """One set of images before and after.
+    """A model's answers to one set of images, before and after an operation.
 
     Attributes:
         classes: class names.
-        index: (N,) where each image stands in its source.
-        labels: (N,).
-        before: the starting model's answers.
-        after: the patched model's.
+        index: position of each image in its source (N,).
+        labels: true classes (N,).
+        before: answers of the starting model.
+        after: answers of the patched model.
     """
 
     classes: tuple[str, ...]
@@ -27,14 +27,14 @@ class BeforeAfter:
     after: Answers
 
     def metrics(self) -> tuple[Metrics, Metrics]:
-        """Before and after."""
+        """Compute the metrics before and after."""
         before, after = (
             compute_metrics(a.predicted, self.labels, len(self.classes)) for a in (self.before, self.after)
         )
         return before, after
 
     def tensors(self) -> dict[str, Tensor]:
-        """What every statistic can be recomputed from."""
+        """The tensors to save: every statistic can be computed again from them."""
         held = {
             "index": self.index,
             "label": self.labels,
@@ -47,7 +47,7 @@ class BeforeAfter:
 
     @staticmethod
     def from_tensors(tensors: dict[str, Tensor], classes: tuple[str, ...]) -> "BeforeAfter":
-        """The inverse of `tensors`."""
+        """Invert `tensors`."""
         before, after = (
             Answers(tensors[name], tensors[f"{name}.confidence"], tensors[f"{name}.nll"])
             for name in ("before", "after")

@@ -1,4 +1,4 @@
-"""How freely classes can be moved apart: the effective rank of their responses, and pairs that are entangled."""
+"""How independently classes can move: effective rank of their responses, and entangled pairs."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,13 +11,13 @@ from hessian_surgery.types import Array
 
 @dataclass(frozen=True)
 class SensitivityStructure:
-    """What S says about how freely classes can be moved apart (section 10).
+    """How independently the spikes can move the classes, according to S (section 10).
 
     Attributes:
-        effective_rank: exp of the entropy of the singular energies: how many independent trade-offs there are.
-        singular_values: of S, in descending order.
-        flatness: σ₁/σ₂, the leading singular value over the second; None where there is no second.
-        frobenius: ‖S‖_F.
+        effective_rank: number of independent trade-offs: exp of the entropy of singular energies.
+        singular_values: singular values of S, in descending order.
+        flatness: σ₁/σ₂, the largest singular value over the second; None if there is no second.
+        frobenius: Frobenius norm ‖S‖_F.
         entangled: pairs of classes that every spike moves in opposite directions (section 9.5).
     """
 
@@ -29,7 +29,7 @@ class SensitivityStructure:
 
 
 def analyse(matrix: Array, classes: tuple[str, ...]) -> SensitivityStructure:
-    """The structure of S (K, C)."""
+    """Analyse the structure of S (K, C)."""
     values = np.linalg.svd(matrix, compute_uv=False)
     second = values[1] if len(values) > 1 else 0.0
     return SensitivityStructure(
@@ -42,13 +42,16 @@ def analyse(matrix: Array, classes: tuple[str, ...]) -> SensitivityStructure:
 
 
 def entangled_pairs(matrix: Array, classes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Pairs (j, k) with S_ij · S_ik < 0 for every spike i: what helps one hurts the other."""
+    """Find pairs (j, k) with S_ij · S_ik < 0 for every spike i: what helps one hurts the other."""
     pairs = combinations(range(len(classes)), 2)
     return [(classes[j], classes[k]) for j, k in pairs if (matrix[:, j] * matrix[:, k] < 0).all()]
 
 
 def effective_rank(matrix: Array) -> float:
-    """Entropic effective rank (section 10.1): exp of the entropy of p_i = s_i² / Σ s², s the singular values."""
+    """Entropic effective rank (section 10.1): exp of the entropy of p_i = s_i² / Σ_k s_k².
+
+    s_i are the singular values of the matrix.
+    """
     energy = np.linalg.svd(matrix, compute_uv=False) ** 2
     if energy.sum() == 0:
         return 0.0

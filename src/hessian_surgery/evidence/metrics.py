@@ -1,4 +1,4 @@
-"""What is measured from predictions: per-class accuracy, its spread σ, and intervals."""
+"""Metrics of predictions: class accuracies, their spread σ, and intervals."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,10 +12,10 @@ from hessian_surgery.types import Array
 
 @dataclass(frozen=True)
 class Metrics:
-    """Accuracies as fractions, in class order where there is one value per class.
+    """Accuracies as fractions; lists are in class order.
 
     Attributes:
-        accuracy: share of all images that are right.
+        accuracy: share of correct answers over all images.
         balanced_accuracy: mean of the class accuracies.
         sigma: σ, the population standard deviation of the class accuracies.
         worst: the lowest class accuracy.
@@ -51,7 +51,7 @@ def sigma(per_class: Array) -> float:
 
 
 def compute_metrics(predictions: Tensor, labels: Tensor, classes: int) -> Metrics:
-    """All metrics of predictions (N,) against labels (N,)."""
+    """Compute all metrics of predictions (N,) against labels (N,)."""
     per_class = class_accuracy(predictions, labels, classes)
     count = np.bincount(labels.numpy(), minlength=classes)
     right = np.rint(per_class * count)
@@ -73,8 +73,9 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
 
 
 def sampling_sigma(per_class: Array, count: Array) -> float:
-    """σ that sampling alone would give if all classes were equally good: from the binomial variance of each accuracy.
+    """σ that sampling alone would give if all classes were equally good.
 
-    The factor 1 − 1/C is there because σ is taken around the mean of the same accuracies.
+    From the binomial variance of each accuracy. The factor 1 − 1/C is there because σ is taken
+    around the mean of the same accuracies.
     """
     return float(np.sqrt(np.mean(per_class * (1 - per_class) / count) * (1 - 1 / len(per_class))))

@@ -1,4 +1,4 @@
-"""Paired tests of the answers before and after: differences with intervals, a test for each class, flows."""
+"""Compare answers before and after: differences with intervals, a test for each class, flows."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -11,11 +11,14 @@ from torch import Tensor
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import class_accuracy, sampling_sigma
 from hessian_surgery.evidence.significance import detectable_change, holm, mcnemar
-from hessian_surgery.model.evaluation import Answers
+from hessian_surgery.model.evaluation import Answers, output_name
 from hessian_surgery.types import Array
 
+# Bootstrap resamples.
 RESAMPLES = 4000
+# With fewer images of a class, no claim is made about it.
 FEW_IMAGES = 50
+# Bins of confidence, for the calibration error.
 BINS = 15
 
 
@@ -39,11 +42,11 @@ class ClassTest:
         name: the class.
         gained: images that became right.
         lost: images that became wrong.
-        p: two-sided.
-        p_holm: after Holm's correction for testing every class.
-        detectable: the smallest change of accuracy that this test, corrected for the number of classes, would find in
-            four cases of five, if as many images change as did here.
-        claim: False where the class has too few images for one.
+        p: two-sided p-value.
+        p_holm: p-value after Holm's correction for testing every class.
+        detectable: smallest change of accuracy that the corrected test finds in four cases out of
+            five, if as many images change as did here.
+        claim: False if the class has too few images for a claim.
     """
 
     name: str
@@ -61,7 +64,15 @@ class ClassTest:
 
 @dataclass(frozen=True)
 class Flow:
-    """Images of a class whose answer was or became right: how many came from, or went to, which other answer."""
+    """Where the images that a class gained came from, and where those that it lost went.
+
+    Attributes:
+        name: the class.
+        gained: images that became right.
+        gained_from: how many of them had each other answer before.
+        lost: images that became wrong.
+        lost_to: how many of them have each other answer now.
+    """
 
     name: str
     gained: int
@@ -89,17 +100,17 @@ class PairedTests:
     """All comparisons between the answers before and after, on the same images.
 
     Attributes:
-        sigma: σ.
-        accuracy: over all images.
-        balanced_accuracy: mean over classes.
-        worst: the worst class's accuracy.
-        nll: mean −log p of the true class, in nats, before and after.
-        nll_change: its change.
+        sigma: change of σ.
+        accuracy: change of accuracy over all images.
+        balanced_accuracy: change of the mean class accuracy.
+        worst: change of the worst class's accuracy.
+        nll: mean −log p of the true class before and after, in nats.
+        nll_change: change of that mean.
         calibration_error: expected calibration error (15 bins) before and after.
-        sigma_corrected: σ with its sampling noise taken off, before and after.
+        sigma_corrected: σ before and after, without its sampling noise.
         churn: share of predictions that changed.
         per_class: a test for each class.
-        flows: for each class that changed, where its images came from and went to.
+        flows: where the images of each class that changed came from and went to.
     """
 
     sigma: Difference
@@ -120,12 +131,13 @@ class PairedTests:
 
 
 def paired_tests(images: BeforeAfter, seed: int = 0) -> PairedTests:
-    """Paired tests of the answers before and after.
+    """Compare the answers before and after.
 
-    Intervals come from a paired bootstrap stratified by class. A class's images fall into four kinds (right or
-    wrong, before and after), so that resampling them is one multinomial draw.
+    Intervals come from a paired bootstrap, stratified by class. The images of a class fall into
+    four kinds (right or wrong, before and after): one multinomial draw resamples them.
     """
-    labels, classes = images.labels, len(images.classes)
+    labels = images.labels
+    classes = len(images.classes)
     kinds = pair_counts(images)
     count = kinds.sum(axis=1)
     rng = np.random.default_rng([seed, 0x5EED])
@@ -155,7 +167,7 @@ def paired_tests(images: BeforeAfter, seed: int = 0) -> PairedTests:
 
 
 def pair_counts(images: BeforeAfter) -> Array:
-    """Images per class (C, 4): right both times, right before only, right after only, never right."""
+    """Count images per class (C, 4): right both times, only before, only after, never."""
     right_before, right_after = ((a.predicted == images.labels).long() for a in (images.before, images.after))
     joint = (images.labels * 4 + 3 - 2 * right_before - right_after).numpy()
     classes = len(images.classes)
@@ -163,13 +175,13 @@ def pair_counts(images: BeforeAfter) -> Array:
 
 
 def corrected_sigma(per_class: Array, count: Array) -> float:
-    """σ with the sampling variance of the class accuracies taken off; 0 where sampling explains all of it."""
+    """σ without the sampling variance of the class accuracies; 0 if sampling explains all of it."""
     noise = sampling_sigma(per_class, np.maximum(count - 1, 1))  # n − 1 makes the binomial variance unbiased
     return float(np.sqrt(max(0.0, float(np.var(per_class)) - noise**2)))
 
 
 def calibration_error(answers: Answers, labels: Tensor) -> float:
-    """Expected calibration error: |accuracy − confidence| in 15 bins of confidence, weighted by their images."""
+    """Expected calibration error: mean |accuracy − confidence| over 15 bins, weighted by images."""
     right = (answers.predicted == labels).double().numpy()
     confidence = answers.confidence.double().numpy()
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
@@ -178,14 +190,17 @@ def calibration_error(answers: Answers, labels: Tensor) -> float:
 
 
 def flows(images: BeforeAfter) -> tuple[Flow, ...]:
-    """For each class that changed, where its gains came from and its losses went to."""
-    before, after, labels = images.before.predicted, images.after.predicted, images.labels
+    """Find where each changed class's gains came from and its losses went."""
+    before = images.before.predicted
+    after = images.after.predicted
+    labels = images.labels
     found = []
     for j, name in enumerate(images.classes):
         gained = (labels == j) & (before != j) & (after == j)
         lost = (labels == j) & (before == j) & (after != j)
         if gained.any() or lost.any():
-            sources, targets = _named_counts(before[gained], images.classes), _named_counts(after[lost], images.classes)
+            sources = _named_counts(before[gained], images.classes)
+            targets = _named_counts(after[lost], images.classes)
             found.append(Flow(name, int(gained.sum()), sources, int(lost.sum()), targets))
     return tuple(found)
 
@@ -200,12 +215,12 @@ def _class_tests(kinds: Array, classes: tuple[str, ...]) -> tuple[ClassTest, ...
 
 
 def _mean_difference(changes: Array) -> Difference:
-    """A mean with its normal 95 % interval."""
+    """The mean, with a 95 % interval from the normal distribution."""
     half = 1.96 * changes.std(ddof=1) / np.sqrt(len(changes)) if len(changes) > 1 else 0.0
     return Difference(float(changes.mean()), (float(changes.mean() - half), float(changes.mean() + half)))
 
 
 def _named_counts(answers: Tensor, classes: tuple[str, ...]) -> dict[str, int]:
     values, counts = torch.unique(answers, return_counts=True)
-    names = [classes[v] if v < len(classes) else f"output {v}" for v in values.tolist()]
+    names = [output_name(value, classes) for value in values.tolist()]
     return dict(zip(names, counts.tolist(), strict=True))

@@ -1,9 +1,8 @@
-"""What "better" means on logits: the spread σ of soft class accuracies against accuracy, and the exact choice."""
+"""Accuracies from logits: exact to choose by, and smooth for gradients."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,16 +10,16 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import class_accuracy, sigma
 from hessian_surgery.types import Array
 
-# Of the softmax that stands for accuracy where a gradient is needed, in units of `logit_unit`.
+# Temperature of the softmax in smooth accuracies, in units of `logit_unit`.
 TEMPERATURE = 0.3
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Exact rates of predictions.
+    """Exact accuracies of a set of answers, as fractions.
 
     Attributes:
-        accuracy: share of all images that are right.
+        accuracy: share of correct answers over all images.
         per_class: class accuracies (C,).
     """
 
@@ -34,66 +33,43 @@ class Rates:
 
 
 def rates(logits: Tensor, labels: Tensor, classes: int) -> Rates:
-    """Exact rates of logits (n, C) against labels (n,); every class must have an image."""
+    """Compute the rates of logits (n, C) against labels (n,); every class must have an image."""
     return answer_rates(logits.argmax(dim=1), labels, classes)
 
 
 def answer_rates(predicted: Tensor, labels: Tensor, classes: int) -> Rates:
-    """Exact rates of answers (n,) against labels (n,); every class must have an image."""
-    predicted, truth = predicted.cpu(), labels.cpu()
+    """Compute the rates of answers (n,) against labels (n,); every class must have an image."""
+    predicted = predicted.cpu()
+    truth = labels.cpu()
     return Rates(float((predicted == truth).double().mean()), class_accuracy(predicted, truth, classes))
 
 
 def logit_unit(logits: Tensor) -> float:
-    """How far logits (n, C) must move to change an answer: the median distance from the largest to the second."""
+    """How far logits (n, C) must move to change an answer: the median gap between the top two."""
     if logits.shape[1] < 2:
-        raise InputError(f"logits: got {logits.shape[1]} a sample; two classes or more are needed")
+        raise InputError(f"logits: got {logits.shape[1]} per sample; give a model with two classes or more")
     first, second = logits.topk(2, dim=1).values.unbind(dim=1)
     return float((first - second).median().clamp(min=1e-6))
 
 
 def margins(logits: Tensor, labels: Tensor) -> Tensor:
-    """How far the logit of the truth lies above the largest other one (n,), from logits (n, C) and labels (n,)."""
+    """The true class's logit minus the largest other one (n,), from logits (n, C), labels (n,)."""
     true = labels[:, None]
     return (logits.gather(1, true) - logits.scatter(1, true, -torch.inf).amax(dim=1, keepdim=True)).squeeze(1)
 
 
+def true_class_probability(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """Softmax probability (n,) of the true class at a temperature, which is in units of logits."""
+    return torch.softmax(logits / temperature, dim=1).gather(1, labels[:, None]).squeeze(1)
+
+
 def soft_rates(logits: Tensor, labels: Tensor, classes: int, temperature: float) -> tuple[Tensor, Tensor]:
-    """Smooth accuracy, over all images and per class (C,): the softmax probability of the truth at a temperature.
+    """Smooth accuracy over all images, and of each class (C,): the mean `true_class_probability`.
 
-    It is the sigmoid of the margin over the other logits' soft maximum, and goes to the exact rate as the temperature
-    goes to 0.
+    That probability is the sigmoid of (margin / temperature), with the margin taken over the soft
+    maximum of the other logits. It goes to the exact rate as the temperature goes to 0.
     """
-    sure = torch.softmax(logits / temperature, dim=1).gather(1, labels[:, None]).squeeze(1)
-    # A product, not a scattered sum, which a GPU adds up in another order each time.
-    members = torch.nn.functional.one_hot(labels, classes).to(sure.dtype)
-    return sure.mean(), (sure @ members) / members.sum(dim=0)
-
-
-def unbeaten(accuracy: Array, spread: Array) -> list[int]:
-    """Which points (P,) no other point beats in accuracy and σ (`spread`) both, from the most accurate on."""
-    kept: list[int] = []
-    for i in np.lexsort((spread, -accuracy)):
-        if not kept or spread[i] < spread[kept[-1]]:
-            kept.append(int(i))
-    return kept
-
-
-def choose(candidates: list[Rates], floor: float) -> int:
-    """The candidate of least σ among those at or above a floor of accuracy.
-
-    Raises:
-        InputError: none is.
-    """
-    allowed = [i for i, found in enumerate(candidates) if found.accuracy >= floor - 1e-12]
-    if not allowed:
-        best = max((found.accuracy for found in candidates), default=float("nan"))
-        raise InputError(f"no candidate keeps accuracy at {100 * floor:.2f} %; the best has {100 * best:.2f} %")
-    return min(allowed, key=lambda i: (candidates[i].sigma, -candidates[i].accuracy))
-
-
-def require_classes(labels: Tensor, classes: tuple[str, ...], where: str) -> None:
-    """Raise an InputError where a class has no image."""
-    empty = np.flatnonzero(np.bincount(labels.cpu().numpy(), minlength=len(classes)) == 0)
-    if len(empty):
-        raise InputError(f"class {classes[empty[0]]!r} has no image in the {where} half")
+    probability = true_class_probability(logits, labels, temperature)
+    # A product, not a scattered sum: a GPU adds those up in a different order each time.
+    members = torch.nn.functional.one_hot(labels, classes).to(probability.dtype)
+    return probability.mean(), (probability @ members) / members.sum(dim=0)

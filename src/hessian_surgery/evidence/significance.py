@@ -1,17 +1,17 @@
-"""Exact tests of paired counts, their correction for many classes, and what they can find at all."""
+"""Exact tests of paired counts, their correction for many classes, and what they can detect."""
 
 import numpy as np
 from scipy import stats
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """Exact two-sided McNemar test: are gains and losses equally likely?"""
+    """P-value of the exact two-sided McNemar test: are gains and losses equally likely?"""
     changed = gained + lost
     return float(stats.binomtest(gained, changed).pvalue) if changed else 1.0
 
 
 def holm(p: list[float]) -> list[float]:
-    """Holm's step-down correction of p-values for testing all of them at once."""
+    """Correct p-values for testing all of them at once, by Holm's step-down method."""
     order = np.argsort(p, kind="stable")
     stepped = np.array(p)[order] * np.arange(len(p), 0, -1)
     corrected = np.empty(len(p))
@@ -20,15 +20,15 @@ def holm(p: list[float]) -> list[float]:
 
 
 def detectable_change(images: int, changed: int, tests: int = 1) -> float:
-    """The smallest difference of a class's accuracy that the exact McNemar test finds in four cases of five.
+    """The smallest change of a class's accuracy that the exact McNemar test finds in 4 cases of 5.
 
     Args:
-        images: n, of the class.
-        changed: how many of them changed from right to wrong or back; at least as many as the difference needs.
-        tests: how many classes are tested at once: the level is 5 % divided by it (Holm's first step).
+        images: images of the class.
+        changed: how many of them became right or wrong; more, if the change itself needs more.
+        tests: classes that are tested at once; the level is 5 % divided by it (Holm's first step).
 
     Returns:
-        A difference as a fraction, in steps of one image; 1 where none could be found.
+        The change as a fraction, in steps of one image; 1 if no change could be found.
     """
     for net in range(1, images + 1):
         if _power(net, max(changed, net), 0.05 / tests) >= 0.8:
@@ -37,7 +37,7 @@ def detectable_change(images: int, changed: int, tests: int = 1) -> float:
 
 
 def _power(net: int, changed: int, level: float) -> float:
-    """How often the test finds that gains exceed losses by `net` on average, if `changed` images change."""
+    """How often the test finds gains that exceed losses by `net` on average, of `changed` images."""
     critical = int(stats.binom.ppf(level / 2, changed, 0.5))
     if stats.binom.cdf(critical, changed, 0.5) > level / 2:
         critical -= 1

@@ -1,4 +1,4 @@
-"""The verdict: what the paired tests amount to, in one word and one sentence."""
+"""The verdict on the paired tests, in one word and one sentence."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,15 +15,18 @@ class Verdict:
 
 
 def judge(tests: PairedTests, images: int) -> Verdict:
-    """The verdict: σ decides, unless classes were levelled by making them worse on average; where σ shows nothing, a
-    loss of accuracy decides. Few images carry no verdict.
+    """Judge an operation by its change of σ on held-out images.
+
+    A fall of σ does not count if the classes got worse on average. If σ shows no change, a loss of
+    accuracy decides. Too few images allow no claim.
     """
     if images < FEW_IMAGES:
         return Verdict("no detectable change", f"No claim can be made from {images} held-out images.")
     if tests.churn == 0:
         return Verdict("no detectable change", "No prediction changed: no step was kept, or none that matters.")
     low, high = tests.sigma.interval
-    spread, accuracy = f"σ {tests.sigma}", f"accuracy {tests.accuracy}{_losers(tests)}"
+    spread = f"σ {tests.sigma}"
+    accuracy = f"accuracy {tests.accuracy}{_losers(tests)}"
     if high < 0 and tests.balanced_accuracy.interval[1] < 0:
         levelled = f"Worse: {spread} on held-out images, but the classes lost {tests.balanced_accuracy} on average"
         return Verdict("worse", f"{levelled}, {accuracy}. Keep the original model.")
@@ -40,7 +43,7 @@ def judge(tests: PairedTests, images: int) -> Verdict:
 
 
 def _losers(tests: PairedTests) -> str:
-    """The classes that lost significantly, as the end of a sentence."""
+    """Name the classes that lost significantly, as the end of a sentence."""
     lost = [test for test in tests.per_class if test.claim and test.p_holm < 0.05 and test.lost > test.gained]
     named = [
         f"{test.name} ({test.lost - test.gained} images)" for test in sorted(lost, key=lambda t: t.gained - t.lost)

@@ -1,1 +1,1 @@
-"""The model: a classifier, its weights as one vector, how it is evaluated, its head and its loss."""
+"""The model: a classifier, its weights as one vector, its evaluation, head and loss."""

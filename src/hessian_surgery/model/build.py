@@ -1,4 +1,4 @@
-"""A model from what the command line says: a built-in name, or `package.module:factory`."""
+"""Build a model from a built-in name or from `package.module:factory`."""
 
 from collections.abc import Callable
 
@@ -18,12 +18,12 @@ BUILT_IN: dict[str, Callable[[int], nn.Module]] = {
 
 
 def build_model(spec: str, num_classes: int) -> nn.Module:
-    """A module for `num_classes` classes.
+    """Build a module for `num_classes` classes.
 
     Args:
-        spec: a built-in's name, or `package.module:factory`. The factory is called without arguments; a class or
-            function that needs the number of classes is wrapped by one that knows it.
-        num_classes: C, for a built-in.
+        spec: a built-in name, or `package.module:factory`. The factory is called without arguments,
+            so it must know the number of classes itself.
+        num_classes: C, for a built-in model.
     """
     if spec in BUILT_IN:
         return BUILT_IN[spec](num_classes)
@@ -32,5 +32,5 @@ def build_model(spec: str, num_classes: int) -> nn.Module:
         raise InputError(f"model: got {spec!r}; give one of {names}, or package.module:factory for your own")
     module = call_object(spec, "model")
     if not isinstance(module, nn.Module):
-        raise InputError(f"model: {spec} gave {type(module).__name__}; it must give a torch.nn.Module")
+        raise InputError(f"model: {spec} returns a {type(module).__name__}; it must return a torch.nn.Module")
     return module

@@ -1,4 +1,4 @@
-"""Classifier: a module and how a batch of inputs becomes logits; evaluation leaves no trace on the module."""
+"""Classifier: a module, and how it turns inputs into logits; evaluating it leaves no trace."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from hessian_surgery.errors import InputError
 
 
 def call_module(module: nn.Module, inputs: Inputs) -> Any:
-    """`module(x)`, `module(*tuple)` or `module(**dict)`, as the inputs' structure asks."""
+    """Call `module(x)`, `module(*tuple)` or `module(**dict)`, depending on the inputs."""
     if isinstance(inputs, dict):
         return module(**inputs)
     if isinstance(inputs, (tuple, list)):
@@ -22,7 +22,7 @@ def call_module(module: nn.Module, inputs: Inputs) -> Any:
 
 
 def _precision_settings() -> list[tuple[Any, str, object]]:
-    """Where torch keeps its reduced-precision switches, each with its exact value; torch 2.9 has moved them."""
+    """Torch's switches for reduced precision, each with its exact setting; torch 2.9 moved them."""
     backends: Any = torch.backends
     if not hasattr(backends.cudnn, "conv"):
         return [(backends.cuda.matmul, "allow_tf32", False), (backends.cudnn, "allow_tf32", False)]
@@ -38,11 +38,11 @@ def _precision_settings() -> list[tuple[Any, str, object]]:
 
 @contextmanager
 def deterministic_kernels(exact: bool = False) -> Iterator[None]:
-    """The same kernels every time, so that the same seed gives the same run.
+    """Use deterministic kernels in this block: the same seed then gives the same run.
 
     Args:
-        exact: full float32 as well, whatever the user has allowed: with TF32's ten-bit mantissa Hessian products are
-            not symmetric enough for spikes to converge.
+        exact: compute in full float32 too, whatever the user allows. With TF32's ten-bit mantissa,
+            Hessian products are not symmetric enough for spikes to converge.
     """
     settings: list[tuple[Any, str, object]] = _precision_settings() if exact else []
     settings += [(torch.backends.cudnn, "deterministic", True), (torch.backends.cudnn, "benchmark", False)]
@@ -62,8 +62,8 @@ class Classifier:
 
     Attributes:
         module: the trained network.
-        forward: called as `forward(module, inputs)`; its result is a tensor (n, C), or an object or mapping
-            with `logits`, or a tuple that starts with them. The default covers tensors, tuples and dicts.
+        forward: function of (module, inputs). It returns logits (n, C), an object or dict with
+            `logits`, or a tuple that starts with them. The default takes tensors, tuples and dicts.
     """
 
     module: nn.Module
@@ -71,7 +71,7 @@ class Classifier:
 
     @property
     def device(self) -> torch.device:
-        """Where the module's first parameter lives."""
+        """The device of the module's first parameter."""
         return next(self.module.parameters()).device
 
     def logits(self, inputs: Inputs) -> Tensor:
@@ -86,18 +86,21 @@ class Classifier:
         if not isinstance(output, Tensor) or output.ndim != 2:
             got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise InputError(
-                f"model: its output is {got}, where logits of shape (batch, classes) are needed; "
+                f"model: its output is {got}, not logits of shape (batch, classes); "
                 "pass Classifier(module, forward=...) to say how a batch becomes logits"
             )
         return output
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Evaluation mode; mode, .grad, requires_grad, buffers and random state come back bit for bit."""
+        """Switch to evaluation mode in this block.
+
+        Modes, .grad, requires_grad, buffers and random state come back bit for bit.
+        """
         modules = list(self.module.modules())
         modes = [module.training for module in modules]
         parameters = [(p, p.grad, p.requires_grad) for p in self.module.parameters()]
-        # Not named_buffers(): a buffer that is None, to be filled later, must be None again.
+        # Not named_buffers(), which leaves out buffers that are None: they must be None again.
         buffers = [(module, dict(module._buffers)) for module in modules if module._buffers]
         contents = _by_kind(self.module.buffers())
         saved = [_flat(same) for same in contents]
@@ -125,7 +128,7 @@ class Classifier:
 
 
 def _by_kind(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """The tensors in groups of one device and dtype, each of which is copied or compared at once."""
+    """Group tensors by device and dtype: each group is copied or compared at once."""
     kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for tensor in tensors:
         kinds.setdefault((tensor.device, tensor.dtype), []).append(tensor)
@@ -139,7 +142,8 @@ def _flat(tensors: list[Tensor]) -> Tensor:
 @torch.no_grad()
 def _undo(buffers: list[Tensor], saved: Tensor) -> None:
     """Bring buffers back to their saved values."""
-    # Writing back what has not changed would still tell autograd that it has, and spoil a Hessian's kept graph.
+    # Only buffers that changed: autograd counts any write as a change, which would invalidate the
+    # graph that a Hessian keeps.
     if torch.equal(_flat(buffers), saved):
         return
     for buffer, values in zip(buffers, saved.split([buffer.numel() for buffer in buffers]), strict=True):
@@ -148,5 +152,5 @@ def _undo(buffers: list[Tensor], saved: Tensor) -> None:
 
 
 def as_classifier(model: nn.Module | Classifier) -> Classifier:
-    """A `Classifier`, made from a bare module where needed."""
+    """Wrap a bare module in a `Classifier`; a `Classifier` stays as it is."""
     return model if isinstance(model, Classifier) else Classifier(model)

@@ -1,4 +1,4 @@
-"""Forward passes over a labelled set. Everything measured derives from the answer to each image."""
+"""Forward passes over a labelled set, and the model's answer to each image."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ BATCH_SIZE = 512
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model says about N images.
+    """A model's answers to N images.
 
     Attributes:
-        predicted: (N,) the class with the largest logit.
-        confidence: (N,) its softmax probability.
-        nll: (N,) −log of the softmax probability of the true class, in nats.
+        predicted: class with the largest logit (N,).
+        confidence: softmax probability of that class (N,).
+        nll: −log of the softmax probability of the true class (N,), in nats.
     """
 
     predicted: Tensor
@@ -37,11 +37,15 @@ def compute_logits(
     batch_size: int = BATCH_SIZE,
     forward: Callable[[Inputs], Tensor] | None = None,
 ) -> Tensor:
-    """Logits (N, C) on the CPU in float32, in the set's order, in evaluation mode.
+    """Compute logits (N, C) in evaluation mode, in the set's order; on the CPU, in float32.
 
-    Without gradients, but not in inference mode: what a module caches there could not be differentiated later.
-    `forward` stands for `batch_logits`.
+    Args:
+        classifier: the model.
+        data: the N images.
+        batch_size: images per forward pass.
+        forward: function from a batch to its logits; by default `batch_logits`.
     """
+    # Not in inference mode: what a module caches there cannot be differentiated later.
     forward = forward or partial(batch_logits, classifier)
     with classifier.evaluating(), torch.no_grad():
         shown = data.batches(batch_size, classifier.device)
@@ -49,22 +53,24 @@ def compute_logits(
 
 
 def batch_logits(classifier: Classifier, inputs: Inputs) -> Tensor:
-    """Logits (n, C) of a batch in float32."""
+    """Compute the logits (n, C) of a batch in float32."""
     return classifier.logits(batches.channels_last(inputs)).float()
 
 
 def predict(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Tensor:
-    """The predicted class of each image (N,) int64."""
+    """Predict the class of each image (N,) int64."""
     return compute_logits(classifier, data, batch_size).argmax(dim=1)
 
 
 def answer(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Answers:
-    """The model's answer to each image."""
+    """Compute the model's answer to each image."""
     logits = compute_logits(classifier, data, batch_size)
     wrong = ~torch.isfinite(logits).all(dim=1)
     if wrong.any():
         first = int(data.index[wrong.nonzero()[0, 0]])
-        raise InputError(f"model: its logits are not finite on image {first} ({int(wrong.sum())} such images)")
+        raise InputError(
+            f"model: its logits are not finite on image {first} ({int(wrong.sum())} such images); check these images"
+        )
     log_p = logits.log_softmax(dim=1)
     return Answers(
         predicted=logits.argmax(dim=1),
@@ -74,9 +80,9 @@ def answer(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SI
 
 
 def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
-    """Refuse a model that cannot be measured; returns a note where it has more outputs than the data has classes."""
+    """Refuse a model that cannot be measured; return a note if it has more outputs than classes."""
     inputs, _ = next(data.batches(32, classifier.device))
-    # Both passes in one context: each context starts from the same random state, which would hide what is random.
+    # Both passes in one block: a second block would restart the random state and hide randomness.
     with classifier.evaluating(), torch.no_grad():
         try:
             first, second = classifier.logits(inputs), classifier.logits(inputs)
@@ -86,12 +92,14 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in batches.tensors(inputs))
             reason = str(error).strip().partition("\n")[0]
             raise InputError(f"model: it cannot take inputs of shape {shapes}: {reason}") from error
-    outputs, classes, count = first.shape[1], len(data.classes), len(batches.tensors(inputs)[0])
+    count = len(batches.tensors(inputs)[0])
     if len(first) != count:
-        raise InputError(f"model: it gives {len(first)} rows of logits for {count} samples; one for each is needed")
+        raise InputError(f"model: it gives {len(first)} rows of logits for {count} samples; it must give one for each")
+    outputs = first.shape[1]
+    classes = len(data.classes)
     if outputs < classes:
         raise InputError(
-            f"model: it gives {outputs} logits where the data has {classes} classes; "
+            f"model: it gives {outputs} logits, but the data has {classes} classes; "
             "give the model that was trained on these classes"
         )
     if not torch.isfinite(first).all():
@@ -99,8 +107,14 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
     if not torch.equal(first, second):
         raise InputError(
             "model: two identical passes in evaluation mode differ; "
-            "switch off what is random in its forward pass (dropout by hand, sampling)"
+            "switch off whatever is random in its forward pass, such as functional dropout or sampling"
         )
     if outputs > classes:
-        return f"the model has {outputs} outputs, the data {classes} classes: an answer beyond these counts as wrong"
+        extra = "an answer beyond the classes counts as wrong"
+        return f"the model has {outputs} outputs, the data {classes} classes: {extra}"
     return None
+
+
+def output_name(output: int, classes: tuple[str, ...]) -> str:
+    """The class that an output (from 0) stands for, or "output 12" if there is no such class."""
+    return classes[output] if output < len(classes) else f"output {output}"

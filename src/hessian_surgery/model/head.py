@@ -1,4 +1,4 @@
-"""The head of a classifier: the linear layer whose output is the logits, and the features that it reads."""
+"""Find a classifier's head, the linear layer that gives the logits, and the features it reads."""
 
 from dataclasses import dataclass
 
@@ -17,8 +17,8 @@ class Head:
     """The last linear layer: logits = features · weightᵀ + bias.
 
     Attributes:
-        name: as `module.named_modules()` gives it; empty where the model is that layer alone.
-        module: the layer itself, not a copy; its weight is (C, d).
+        name: name in `module.named_modules()`; empty if the model is just this layer.
+        module: the layer itself, not a copy, with a weight of (C, d).
     """
 
     name: str
@@ -26,10 +26,10 @@ class Head:
 
 
 def find_head(classifier: Classifier, inputs: Inputs) -> Head | None:
-    """The plain linear layer whose output is, untouched, the logits; None where something comes after it.
+    """Find the plain linear layer whose output is the logits; None if anything changes it later.
 
     Args:
-        classifier: it is evaluated in eval mode and left as it was.
+        classifier: the model; it is left as it was.
         inputs: a batch; two samples are enough.
     """
     outputs: dict[nn.Module, tuple[Tensor, int]] = {}
@@ -39,7 +39,7 @@ def find_head(classifier: Classifier, inputs: Inputs) -> Head | None:
 
     module = classifier.module
     names = [id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False)]
-    # A subclass or a parametrized layer may do more than W x + b, and a tied weight belongs to another layer as well.
+    # A subclass or a parametrized layer may do more than W x + b. A tied weight has another layer too.
     linear = [
         (name, layer)
         for name, layer in module.named_modules()
@@ -59,7 +59,7 @@ def find_head(classifier: Classifier, inputs: Inputs) -> Head | None:
 
 
 def _is_untouched(output: Tensor, version: int, logits: Tensor) -> bool:
-    # Not by values, which a ReLU leaves alone where they are positive; the version tells of one that works in place.
+    # Values do not tell: a ReLU keeps positive ones. The version tells of changes in place.
     same_memory = output.data_ptr() == logits.data_ptr() and output.shape == logits.shape
     return same_memory and output._version == version
 
@@ -67,9 +67,9 @@ def _is_untouched(output: Tensor, version: int, logits: Tensor) -> bool:
 def compute_features(
     classifier: Classifier, head: Head, data: LabelledSet, batch_size: int = BATCH_SIZE
 ) -> tuple[Tensor, Tensor]:
-    """What the head reads and what it makes of it: features (N, d) and logits (N, C), in the set's order.
+    """Compute the head's features (N, d) and logits (N, C) in one pass, in the set's order.
 
-    Both on the CPU in float32, in evaluation mode, without gradients, in one pass over the data.
+    In evaluation mode, without gradients; on the CPU, in float32.
     """
     features: list[Tensor] = []
     logits: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""Training losses as functions of logits (n, C) and labels (n,), averaged over the samples (eq. 1)."""
+"""Training losses: functions of logits (n, C) and labels (n,), averaged over samples (eq. 1)."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
@@ -25,12 +25,13 @@ def focal(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
 
 
 def class_balanced(counts: Tensor, beta: float | None = None) -> Loss:
-    """Mean of −w_y log p_y, w_j ∝ 1 / E_j with the effective number E_j = (1 − β^n_j) / (1 − β) (Cui et al. 2019).
+    """Mean of −w_y log p_y, with class weights w_j ∝ 1 / E_j (Cui et al. 2019).
 
-    The weights of the C classes sum to C; a class without samples has weight 0.
+    E_j = (1 − β^n_j) / (1 − β) is the effective number of samples. The weights of the C classes sum
+    to C; a class without samples has weight 0.
 
     Args:
-        counts: n_j, training samples of each class (C,).
+        counts: n_j, the training samples of each class (C,).
         beta: β; by default (N − 1) / N with N = Σ n_j.
     """
     n = counts.double()
@@ -46,7 +47,7 @@ def class_balanced(counts: Tensor, beta: float | None = None) -> Loss:
 
 
 def make_loss(name: LossName, counts: Tensor) -> Loss:
-    """The loss of a name; `counts` (C,) are the training samples of each class."""
+    """Make a loss by name; `counts` (C,) are the training samples of each class."""
     if name not in get_args(LossName):
         raise InputError(f"loss: got {name!r}; give one of {', '.join(get_args(LossName))}")
     if name == "class-balanced":

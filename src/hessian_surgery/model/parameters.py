@@ -1,4 +1,4 @@
-"""ParameterSpace: the chosen weights of a module seen as one vector θ of length p."""
+"""ParameterSpace: the chosen weights of a module as one vector θ of length p."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,12 +17,12 @@ Snapshot = NewType("Snapshot", "tuple[Tensor, ...]")
 
 @dataclass(frozen=True)
 class ParameterSpace:
-    """The parameters that spikes live in, each tied weight once, in the module's order.
+    """The parameters that may move, in the module's order; a tied weight counts once.
 
     Attributes:
-        names: parameter names, as `module.named_parameters()` gives them.
+        names: names in `module.named_parameters()`.
         parameters: the parameters themselves, not copies.
-        aliases: every name of each parameter; tied weights have several.
+        aliases: all names of each parameter; a tied weight has several.
     """
 
     names: tuple[str, ...]
@@ -31,7 +31,7 @@ class ParameterSpace:
 
     @property
     def dimension(self) -> int:
-        """p, the number of weights."""
+        """The number of weights, p."""
         return sum(parameter.numel() for parameter in self.parameters)
 
     @cached_property
@@ -44,7 +44,7 @@ class ParameterSpace:
 
     @property
     def device(self) -> torch.device:
-        """The device of flat vectors: the first parameter's."""
+        """The device of flat vectors: that of the first parameter."""
         return self.parameters[0].device
 
     def of(self, module: nn.Module) -> "ParameterSpace":
@@ -53,11 +53,11 @@ class ParameterSpace:
         return ParameterSpace(self.names, tuple(parameters[name] for name in self.names), self.aliases)
 
     def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
-        """One vector (p,) from tensors shaped like the parameters."""
+        """Flatten tensors shaped like the parameters into one vector (p,)."""
         return torch.cat([tensor.reshape(-1).to(self.device, self.dtype) for tensor in tensors])
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """The pieces of a vector (p,), shaped, placed and typed like the parameters; views where that needs no copy."""
+        """Split a vector (p,) into tensors like the parameters; views unless device or dtype differ."""
         pieces = vector.split([parameter.numel() for parameter in self.parameters])
         pairs = zip(pieces, self.parameters, strict=True)
         return [piece.view_as(parameter).to(parameter.device, parameter.dtype) for piece, parameter in pairs]
@@ -68,7 +68,7 @@ class ParameterSpace:
         torch._foreach_add_(self.parameters, self.split(direction), alpha=scale)
 
     def snapshot(self) -> Snapshot:
-        """A copy of the weights, for `restore`."""
+        """Copy the weights, for `restore`."""
         return Snapshot(tuple(parameter.detach().clone() for parameter in self.parameters))
 
     @torch.no_grad()
@@ -77,8 +77,17 @@ class ParameterSpace:
         torch._foreach_copy_(self.parameters, snapshot)
 
     @contextmanager
+    def keeping_weights(self) -> Iterator[Snapshot]:
+        """Bring the weights back bit for bit after this block, even if it raises; gives the snapshot."""
+        before = self.snapshot()
+        try:
+            yield before
+        finally:
+            self.restore(before)
+
+    @contextmanager
     def freezing_others(self, module: nn.Module) -> Iterator[None]:
-        """A block in which no weight of the module outside the space gets a derivative; then they do as before."""
+        """Switch off requires_grad in this block for the module's weights outside the space."""
         chosen = {id(parameter) for parameter in self.parameters}
         others = [p for p in module.parameters() if p.requires_grad and id(p) not in chosen]
         try:
@@ -91,14 +100,14 @@ class ParameterSpace:
 
     @torch.no_grad()
     def round_to(self, dtypes: Mapping[str, torch.dtype]) -> None:
-        """Round each parameter to the nearest value of the dtype that `dtypes` gives for its name."""
+        """Round each parameter to the dtype that `dtypes` gives for one of its names."""
         for names, parameter in zip(self.aliases, self.parameters, strict=True):
             dtype = next((dtypes[name] for name in names if name in dtypes), parameter.dtype)
             parameter.copy_(parameter.to(dtype))
 
 
 def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
-    """The trainable floating-point parameters whose name matches a glob, such as `layer4.*`.
+    """Choose the trainable floating-point parameters whose name matches a glob, such as `layer4.*`.
 
     Raises:
         InputError: no trainable parameter matches.

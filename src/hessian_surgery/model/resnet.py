@@ -1,4 +1,4 @@
-"""ResNet-18/34/50 (He et al. 2016) with torchvision's parameter names, so that its checkpoints load as they are."""
+"""ResNet-18/34/50 (He et al. 2016), with torchvision's parameter names: its checkpoints load."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3 and 1×1 convolutions (ResNet-50); the stride is on the 3×3 one, as in torchvision."""
+    """1×1, 3×3 and 1×1 convolutions (ResNet-50), with the stride on the 3×3, as in torchvision."""
 
     expansion = 4
 
@@ -63,7 +63,7 @@ def _stage(
 
 
 class ResNet(nn.Module):
-    """Stem of stride 4, four stages, mean over positions, linear head."""
+    """A stem of stride 4, four stages, the mean over positions, and a linear head."""
 
     def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: Sequence[int], num_classes: int) -> None:
         super().__init__()

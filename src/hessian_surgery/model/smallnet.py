@@ -1,4 +1,4 @@
-"""The small convolutional net of the demo, and how it is trained."""
+"""The demo's small convolutional net, and its training."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,10 @@ from hessian_surgery.seeding import generator
 
 
 class SmallNet(nn.Module):
-    """Two 3×3 convolutions with BatchNorm, mean over positions, linear head: about 6,000 weights for 10 classes."""
+    """Two 3×3 convolutions with BatchNorm, pooling to 2×2, and a linear head.
+
+    About 6,000 weights for 10 classes.
+    """
 
     def __init__(self, num_classes: int, channels: int = 1, width: int = 16) -> None:
         super().__init__()
@@ -33,14 +36,14 @@ class SmallNet(nn.Module):
 
 
 def smallnet(num_classes: int) -> SmallNet:
-    """The small net for images of one channel."""
+    """Build the small net for images of one channel."""
     return SmallNet(num_classes)
 
 
 def train_smallnet(
     data: LabelledSet, seed: int = 0, epochs: int = 12, batch_size: int = 32, loss: Loss = cross_entropy
 ) -> SmallNet:
-    """Train the small net, for as many channels as the images have, with Adam (1e-2, decayed along a half cosine)."""
+    """Train the small net with Adam; the learning rate falls from 1e-2 along half a cosine."""
     inputs = data.inputs()
     assert isinstance(inputs, Tensor)
     with torch.random.fork_rng(devices=[]):
@@ -50,7 +53,7 @@ def train_smallnet(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     draw = generator(seed, "train")
     for _ in range(epochs):
-        # A last batch of one image has no variance for BatchNorm: it is left for another epoch's order.
+        # BatchNorm needs a variance: a last batch of a single image is skipped.
         for chosen in torch.randperm(len(data), generator=draw).split(batch_size):
             if len(chosen) > 1:
                 optimizer.zero_grad()

@@ -38,14 +38,11 @@ def sensitivity(
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
     classifier, labelled = as_classifier(model), as_labelled(data)
     space, rows = spectrum.space, []
-    before = space.snapshot()
 
     def probe(direction: Tensor, step: float) -> Array:
-        try:
+        with space.keeping_weights():
             space.perturb(direction, step)
             return accuracies(classifier, labelled, batch_size)
-        finally:
-            space.restore(before)
 
     for i in range(len(spectrum)):
         direction = spectrum.vector(i)

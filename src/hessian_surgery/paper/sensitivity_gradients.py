@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hessian_surgery.curvature.basis import project
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
-from hessian_surgery.directions.logit_changes import measuring
+from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.rates import margins
@@ -87,10 +87,11 @@ def matched_temperature(
     tried = np.unique(np.linspace(0, len(spectrum) - 1, MATCHED_ALONG).round().astype(int)).tolist()
     positions = torch.linspace(0, len(data) - 1, min(len(data), MATCHED_ON), dtype=torch.float64).round().long()
     some = data.subset(positions)
-    measured, changes = measuring(classifier, spectrum.space, some, batch_size), []
+    after_step = logits_after_steps(classifier, spectrum.space, some, batch_size)
+    changes = []
     for i in tried:
         step = epsilon * spectrum.vector(i)
-        up, down = (measured(s, None).cpu() for s in (step, -step))
+        up, down = (after_step(s, None).cpu() for s in (step, -step))
         changes.append((margins(up, some.labels) - margins(down, some.labels)) / 2)
     change = float(torch.cat(changes).square().mean().sqrt())
     if not np.isfinite(change):

@@ -10,8 +10,8 @@ from torch import nn
 
 from hessian_surgery.comparison.compare import compare
 from hessian_surgery.comparison.protocol import Protocol
-from hessian_surgery.data.labelled import together
 from hessian_surgery.data.sources import Parts
+from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import sampling_sigma
 from hessian_surgery.files import read_json
@@ -95,7 +95,7 @@ def examine_model(
     diagnosis = diagnose(model, training_data=parts.training, calibration_data=parts.calibration, config=config)
     fronts = compare(
         model,
-        data=together(parts.calibration, parts.heldout),
+        data=join_sets(parts.calibration, parts.heldout),
         training_data=parts.training,
         # Spikes are wanted besides, for their bias-R².
         protocol=Protocol(methods=tuple(dict.fromkeys((method, "spikes"))), splits=splits, seed=config.seed),

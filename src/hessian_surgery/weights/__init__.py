@@ -1,1 +1,1 @@
-"""Weights on disk: checkpoints, tensor files, patches that apply and revert."""
+"""Weights on disk: checkpoints, tensor files, and patches that can be applied and reverted."""

@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors, or torch files read with weights_only. Nothing that a user hands us is unpickled."""
+"""Read checkpoints: safetensors, or torch files with weights_only. No user's file is unpickled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class Checkpoint:
 
     Attributes:
         path: the file.
-        weights: name → tensor, in the file's dtypes.
-        metadata: what the file says about itself (safetensors only).
+        weights: tensors by name, in the file's dtypes.
+        metadata: the file's own metadata (safetensors only).
         sha256: hash of the file.
-        header: the file's header as it stands there (safetensors only).
+        header: the file's header, character for character (safetensors only).
     """
 
     path: Path
@@ -37,7 +37,7 @@ class Checkpoint:
         return {name: tensor.dtype for name, tensor in self.weights.items()}
 
     def normalization(self) -> tuple[list[float], list[float]] | None:
-        """Mean and standard deviation per channel that the inputs were normalised with, where the file says so."""
+        """Mean and standard deviation that inputs were normalised with per channel; None if unknown."""
         texts = [self.metadata.get(f"normalize_{key}") for key in ("mean", "std")]
         if None in texts:
             return None
@@ -45,7 +45,7 @@ class Checkpoint:
             mean, std = ([float(number) for number in str(text).strip("[]() ").split(",")] for text in texts)
         except ValueError:
             raise InputError(
-                f"checkpoint: its normalize_mean and normalize_std are {texts}; numbers are needed"
+                f"checkpoint: its normalize_mean and normalize_std are {texts}; they must be numbers"
             ) from None
         return mean, std
 
@@ -69,23 +69,23 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_torch(path: Path) -> Any:
-    """The content of a torch file that holds nothing but tensors and plain containers."""
+    """Read a torch file that holds nothing but tensors and plain containers."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise InputError(
-            f"checkpoint: {path} is no file of weights, or holds more, and loading it could run code: refused; "
+            f"checkpoint: {path} holds more than weights, and loading it could run code: refused; "
             "save the model's state_dict() instead"
         ) from error
 
 
 def find_state(content: Any, path: Path) -> dict[str, Tensor]:
-    """The state dict in a torch file's content: the content itself, or its `state_dict` or `model`."""
+    """Find the state dict in a torch file: its content, or the entry `state_dict` or `model`."""
     for key in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
-        raise InputError(f"checkpoint: {path} holds no state_dict of tensors")
+        raise InputError(f"checkpoint: {path} holds no state_dict of tensors; save the model's state_dict()")
     return content
 
 
@@ -101,7 +101,7 @@ def stored_state(module: nn.Module, dtypes: Mapping[str, torch.dtype] | None) ->
 
 
 def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's weights into a module, in the module's dtypes; names and shapes must match."""
+    """Load a checkpoint into a module, in the module's dtypes; names and shapes must match."""
     wanted = module.state_dict()
     present = {wanted[name].data_ptr() for name in checkpoint.weights if name in wanted and wanted[name].numel()}
     missing = [n for n, t in wanted.items() if n not in checkpoint.weights and t.data_ptr() not in present]
@@ -114,14 +114,15 @@ def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
     for name, tensor in checkpoint.weights.items():
         if tensor.shape != wanted[name].shape:
             raise InputError(
-                f"checkpoint: {name!r} has shape {tuple(tensor.shape)}, the model's is {tuple(wanted[name].shape)}"
+                f"checkpoint: {name!r} has shape {tuple(tensor.shape)}, the model's has {tuple(wanted[name].shape)}; "
+                "give the --model that it was trained with"
             )
         if torch.promote_types(tensor.dtype, wanted[name].dtype) != wanted[name].dtype:
             raise InputError(
-                f"checkpoint: {name!r} is {tensor.dtype}, more than the model's {wanted[name].dtype} can hold; "
+                f"checkpoint: {name!r} is {tensor.dtype}, which does not fit into the model's {wanted[name].dtype}; "
                 "build the model in the file's dtype"
             )
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise InputError(f"checkpoint: {name!r} holds NaN or infinite values")
-    # Tied weights may be stored under one of their names.
+            raise InputError(f"checkpoint: {name!r} holds NaN or infinite values; give another checkpoint")
+    # Not strict: a tied weight may be stored under only one of its names.
     module.load_state_dict(checkpoint.weights, strict=False)

@@ -1,4 +1,4 @@
-"""Patches that undo exactly: the exclusive-or of the stored bit patterns of two sets of weights."""
+"""Patches that revert exactly: the exclusive or (XOR) of the bits of two sets of weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +17,15 @@ FORMAT = "hessian-surgery patch 1"
 
 @dataclass(frozen=True)
 class WeightPatch:
-    """What turns base weights into patched ones, and patched ones back into the base, bit for bit.
+    """The difference between base weights and patched weights, to apply or revert bit for bit.
 
     Attributes:
-        bits: for each tensor that changed, base XOR patched, as integers of the same width and shape.
+        bits: base XOR patched, for each tensor that changed, as integers of its width and shape.
         base_weights: hash of the weights that the patch is for.
         patched_weights: hash of the weights that it makes.
-        base_file: hash of the file that the base was read from; empty where there was none.
-        base_header: that file's header, where it was a safetensors file: reverting gives back the very bytes.
+        base_file: hash of the file that the base was read from; empty if there was none.
+        base_header: header of that file if it was a safetensors file; reverting then gives back the
+            same bytes.
     """
 
     bits: dict[str, Tensor]
@@ -34,17 +35,17 @@ class WeightPatch:
     base_header: str = ""
 
     def apply(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The patched weights from the base's; any other weights are refused."""
+        """Turn the base weights into the patched ones; refuse any other weights."""
         if weights_sha256(weights) != self.base_weights:
             hint = "; they are patched already" if weights_sha256(weights) == self.patched_weights else ""
             raise InputError(f"patch: it was made for other weights than these{hint}")
         return self._toggle(weights, self.patched_weights)
 
     def revert(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The base's weights from the patched ones; any other weights are refused."""
+        """Turn the patched weights back into the base; refuse any other weights."""
         if weights_sha256(weights) != self.patched_weights:
-            hint = "; they are the base's already" if weights_sha256(weights) == self.base_weights else ""
-            raise InputError(f"patch: these weights are not what it makes{hint}")
+            hint = "; they are the base already" if weights_sha256(weights) == self.base_weights else ""
+            raise InputError(f"patch: it does not make these weights{hint}")
         return self._toggle(weights, self.base_weights)
 
     def _toggle(self, weights: Mapping[str, Tensor], expected: str) -> dict[str, Tensor]:
@@ -54,7 +55,7 @@ class WeightPatch:
             changed = {}
         result = dict(weights) | changed
         if weights_sha256(result) != expected:
-            raise InputError("patch: it is damaged: what it makes is not what it was made to make")
+            raise InputError("patch: it is damaged: it does not make the weights that it was made for")
         return result
 
     def save(self, path: Path) -> None:
@@ -66,12 +67,15 @@ class WeightPatch:
 def make_patch(
     base: Mapping[str, Tensor], patched: Mapping[str, Tensor], base_file: str = "", base_header: str = ""
 ) -> WeightPatch:
-    """The patch from `base` to `patched`: the same names, dtypes and shapes."""
+    """Make the patch from `base` to `patched`; names, dtypes and shapes must be the same."""
     bits = {}
     for name, before in base.items():
         after = patched[name]
         if after.dtype != before.dtype or after.shape != before.shape:
-            raise InputError(f"patch: {name!r} is {before.dtype} {tuple(before.shape)} and then {after.dtype}")
+            raise InputError(
+                f"patch: {name!r} is {before.dtype} {tuple(before.shape)} before and {after.dtype} "
+                f"{tuple(after.shape)} after; both must be the same"
+            )
         difference = _xor(before, after)
         if difference.any():
             bits[name] = difference
@@ -87,7 +91,7 @@ def load_patch(path: Path) -> WeightPatch:
     except (SafetensorError, OSError) as error:
         raise InputError(f"patch: {path} cannot be read: {error}") from error
     if metadata.get("patch") != FORMAT:
-        raise InputError(f"patch: {path} is not a patch of this program")
+        raise InputError(f"patch: {path} is not a patch of this program; give a run's patch.safetensors")
     names = ("base_weights", "patched_weights", "base_file", "base_header")
     return WeightPatch(bits, *(metadata[name] for name in names))
 

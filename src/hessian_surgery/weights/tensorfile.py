@@ -1,4 +1,4 @@
-"""Safetensors files byte by byte: a header that is kept as it is, and the tensors behind it."""
+"""Safetensors files byte for byte: a header that is kept as it is, and the tensors after it."""
 
 import hashlib
 import json
@@ -14,27 +14,27 @@ from hessian_surgery.files import written_beside
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file; tied tensors are written once for each name."""
+    """Write a safetensors file; a tied tensor is written once for each of its names."""
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with written_beside(path) as beside:
         save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a safetensors file, and what it says about itself."""
+    """Read the tensors and the metadata of a safetensors file."""
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         return tensors, file.metadata() or {}
 
 
 def read_header(path: Path) -> str:
-    """The header of a safetensors file: JSON, with the padding that it has there."""
+    """Read the header of a safetensors file: JSON, with its padding."""
     with path.open("rb") as file:
         return file.read(int.from_bytes(file.read(8), "little")).decode("utf-8")
 
 
 def save_like(path: Path, header: str, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors behind a given header: the same names, dtypes, shapes and metadata give the same bytes."""
+    """Write a safetensors file with a given header, whose names, dtypes and shapes must fit."""
     encoded = header.encode("utf-8")
     places = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
     with written_beside(path) as beside, beside.open("wb") as file:
@@ -44,7 +44,7 @@ def save_like(path: Path, header: str, tensors: Mapping[str, Tensor]) -> None:
 
 
 def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
-    """A hash of names, dtypes, shapes and bits, whatever file they are in."""
+    """Hash names, dtypes, shapes and bits; the kind of file does not matter."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(f"{name}\0{tensors[name].dtype}\0{tuple(tensors[name].shape)}\0".encode())
@@ -53,7 +53,7 @@ def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """The hash of a file."""
+    """Hash a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

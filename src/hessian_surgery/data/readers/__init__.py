@@ -1,1 +1,1 @@
-"""One reader for each layout of files."""
+"""A reader for each layout of image files."""

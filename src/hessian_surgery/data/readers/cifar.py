@@ -1,7 +1,7 @@
-"""The original CIFAR-10 and CIFAR-100 python files.
+"""Read the original CIFAR-10 and CIFAR-100 python files.
 
-They are pickles. An unpickler that can build nothing but arrays, bytes, strings, numbers and containers reads them: the
-one exception to "never unpickle".
+They are pickles, the one exception to "never unpickle": the unpickler here builds nothing but
+arrays, bytes, strings, numbers and containers.
 """
 
 import io
@@ -19,18 +19,18 @@ from hessian_surgery.errors import InputError
 
 
 class _Bytes:
-    """Stands in for numpy's dtype: bytes, whatever the file says."""
+    """Takes the place of numpy's dtype; accepts bytes only."""
 
     def __init__(self, *arguments: Any) -> None:
         if not arguments or arguments[0] not in (b"u1", "u1"):
-            raise InputError(f"data: a CIFAR file holds an array of {arguments[:1]}, where bytes are expected: refused")
+            raise InputError(f"data: a CIFAR file holds an array of {arguments[:1]}, not of bytes: refused")
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and flags mean nothing for bytes."""
+        """Ignore byte order and flags, which mean nothing for bytes."""
 
 
 class _Array:
-    """Stands in for numpy's array while a file is read; numpy's own can be made to point anywhere."""
+    """Takes the place of numpy's array, which a file could make point anywhere."""
 
     def __init__(self, *arguments: Any) -> None:
         self.values = np.zeros(0, np.uint8)
@@ -42,7 +42,7 @@ class _Array:
         self.values = np.frombuffer(raw, np.uint8).reshape(shape)
 
 
-# What a pickled array is made of, by its old and new names; each is built by the stand-ins above.
+# What a pickled array is made of, by its old and new names; the classes above build it.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
@@ -60,28 +60,26 @@ _NAMES = {"cifar10": b"label_names", "cifar100": b"fine_label_names"}
 
 class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Only what an array is made of; anything else is refused before it runs."""
+        """Find what an array is made of; refuse anything else before it runs."""
         try:
             return _ALLOWED[module, name]
         except KeyError:
-            raise InputError(
-                f"data: a CIFAR file asks for {module}.{name}, which is no part of an array: refused"
-            ) from None
+            raise InputError(f"data: a CIFAR file asks for {module}.{name}, which no array needs: refused") from None
 
 
 def read_cifar(folder: Path, kind: str, split: str, preprocessing: Preprocessing) -> LabelledSet:
-    """One split of an extracted CIFAR archive.
+    """Read one split of an extracted CIFAR archive.
 
     Args:
         folder: the archive's folder, or the one that holds it.
         kind: "cifar10" or "cifar100" (fine labels).
         split: "train" or "test".
-        preprocessing: normalisation; the images are 32×32.
+        preprocessing: how images are normalised; they stay 32×32.
     """
     files = _FILES[kind]
     place = next((path.parent for path in sorted(folder.rglob(files["names"][0]))), None)
     if place is None:
-        raise InputError(f"data: {folder} holds no {files['names'][0]}; it must be the extracted {kind} python archive")
+        raise InputError(f"data: {folder} holds no {files['names'][0]}; give the extracted {kind} python archive")
     try:
         names = [name.decode() for name in _load(place / files["names"][0])[_NAMES[kind]]]
         parts = [_load(place / name) for name in files[split]]

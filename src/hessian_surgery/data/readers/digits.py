@@ -1,4 +1,4 @@
-"""The embedded digits set (scikit-learn, 1,797 images of 8×8), made long-tailed and noisy for the demo."""
+"""The demo's data: scikit-learn's digits (1,797 images of 8×8), made long-tailed and noisy."""
 
 from dataclasses import dataclass
 
@@ -12,23 +12,19 @@ from hessian_surgery.seeding import generator
 
 @dataclass(frozen=True)
 class DigitsTask:
-    """A train and a test part.
-
-    The training part is long-tailed: the digit of rank r (in a seeded order) keeps a share `tail`^(r/9) of its
-    images. Pixels of both parts carry Gaussian noise.
-    """
+    """A long-tailed train part and a balanced test part, both with Gaussian noise on the pixels."""
 
     train: LabelledSet
     test: LabelledSet
 
 
 def digits(seed: int = 0, *, train_share: float = 0.4, tail: float = 0.05, noise: float = 0.2) -> DigitsTask:
-    """The long-tailed, noisy digits task.
+    """Make the digits task.
 
     Args:
         seed: fixes the parts, the order of the classes along the tail and the noise.
-        train_share: share of the images that is for training, before the tail is cut.
-        tail: share of its training images that the rarest class keeps.
+        train_share: share of the images for training, before the tail is cut.
+        tail: share of its training images that the rarest class keeps (`long_tailed`).
         noise: standard deviation of the noise, in units of the full pixel range.
     """
     raw = load_digits()

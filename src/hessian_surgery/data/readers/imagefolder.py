@@ -1,4 +1,4 @@
-"""Image folders: one sub-folder per class, named after it."""
+"""Read image folders: one sub-folder per class, named after it."""
 
 from pathlib import Path
 
@@ -13,23 +13,23 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", "
 
 
 def read_imagefolder(folder: Path, preprocessing: Preprocessing) -> LabelledSet:
-    """A labelled set whose classes are the sub-folders in alphabetical order; images are decoded when asked for."""
+    """Read a folder; the classes are its sub-folders in alphabetical order. Decodes on demand."""
     classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")))
     for name in classes:
         try:
             name.encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"data: the folder {name!r} has a name that is no UTF-8; rename it") from error
+            raise InputError(f"data: the folder {name!r} has a name that is not UTF-8; rename it") from error
     files = [(path, label) for label, name in enumerate(classes) for path in _images(folder / name)]
     if not files:
-        raise InputError(f"data: {folder} holds no image; it needs a sub-folder of images for each class")
+        raise InputError(f"data: {folder} holds no image; give a folder with a sub-folder of images for each class")
     return read_files([path for path, _ in files], torch.tensor([label for _, label in files]), classes, preprocessing)
 
 
 def read_files(
     paths: list[Path], labels: Tensor, classes: tuple[str, ...], preprocessing: Preprocessing
 ) -> LabelledSet:
-    """A labelled set of image files."""
+    """Make a labelled set of image files, decoded on demand."""
 
     def fetch(positions: Tensor) -> Tensor:
         chosen = [paths[i] for i in positions.tolist()]

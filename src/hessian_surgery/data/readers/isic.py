@@ -1,4 +1,4 @@
-"""ISIC-2019: a csv of one-hot diagnoses beside a folder of images."""
+"""Read ISIC-2019: a CSV table of one-hot diagnoses beside a folder of images."""
 
 import csv
 from collections import defaultdict
@@ -16,20 +16,21 @@ TEST_SHARE = 0.25
 
 
 def read_isic(folder: Path, preprocessing: Preprocessing, seed: int) -> tuple[LabelledSet, LabelledSet]:
-    """Train and test images.
+    """Read the train and the test images.
+
+    `*Test_GroundTruth.csv` gives the test part. Without it, a quarter of the training images does,
+    split by lesion if `*Training_Metadata.csv` names the lesions: no lesion is in both parts.
 
     Args:
-        folder: holds `*Training_GroundTruth.csv` and the images, anywhere below. Where there is a
-            `*Test_GroundTruth.csv` too, it gives the test part; otherwise a quarter of the training images does, split
-            by lesion where `*Training_Metadata.csv` names the lesions, so that no lesion is on both sides.
-        preprocessing: how images become inputs; ISIC's differ in size, so it needs one.
+        folder: holds `*Training_GroundTruth.csv`, the other tables and the images, at any depth.
+        preprocessing: how images become inputs; it needs a size, since ISIC's images differ in size.
         seed: fixes the split.
     """
     rows = _truth(_only(folder, "*Training_GroundTruth.csv"))
     classes = tuple(name for name in next(iter(rows.values())) if any(row[name] == 1 for row in rows.values()))
     images = {path.stem: path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES}
     if list(folder.rglob("*Test_GroundTruth.csv")):
-        # The official test table has images of an unknown class, which no model was trained on: they are left out.
+        # The official test table has images of an unknown class, which no model was trained on.
         tests = _truth(_only(folder, "*Test_GroundTruth.csv"))
         tests = {name: row for name, row in tests.items() if _diagnosis(row) in classes}
     else:
@@ -49,7 +50,7 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _truth(path: Path) -> dict[str, dict[str, float]]:
-    """Image name → {diagnosis: 0 or 1}."""
+    """Read a table: image name → {diagnosis: 0 or 1}."""
     rows = {}
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
@@ -59,12 +60,14 @@ def _truth(path: Path) -> dict[str, dict[str, float]]:
             try:
                 diagnoses = {key: float(value) for key, value in row.items()}
             except (TypeError, ValueError):
-                raise InputError(f"data: {path.name}, line {number}: a diagnosis is not a number") from None
+                raise InputError(
+                    f"data: {path.name}, line {number}: a diagnosis is not a number; give 0 or 1"
+                ) from None
             if name is None or sorted(diagnoses.values())[-1:] != [1] or sum(diagnoses.values()) != 1:
-                raise InputError(f"data: {path.name}, line {number}: needs 'image' and one diagnosis that is 1")
+                raise InputError(f"data: {path.name}, line {number}: give 'image' and one diagnosis that is 1")
             rows[name] = diagnoses
     if not rows:
-        raise InputError(f"data: {path} has no rows")
+        raise InputError(f"data: {path} has no rows; give at least one image")
     return rows
 
 
@@ -73,7 +76,7 @@ def _diagnosis(row: dict[str, float]) -> str:
 
 
 def _test_images(folder: Path, names: list[str], seed: int) -> list[str]:
-    """A random share of the lesions, with all their images; each image is its own lesion where none is named."""
+    """Draw a share of the lesions, with all their images; an image without one counts as its own."""
     lesions = dict.fromkeys(names, "")
     for path in folder.rglob("*Training_Metadata.csv"):
         with path.open(newline="", encoding="utf-8", errors="replace") as file:
@@ -100,6 +103,6 @@ def _labelled(
 ) -> LabelledSet:
     missing = next((name for name in rows if name not in images), None)
     if missing is not None:
-        raise InputError(f"data: {folder} has a diagnosis of {missing} but no such image")
+        raise InputError(f"data: {folder} has a diagnosis of {missing} but no such image; add it or delete the line")
     labels = torch.tensor([classes.index(_diagnosis(row)) for row in rows.values()])
     return read_files([images[name] for name in rows], labels, classes, preprocessing)

@@ -1,4 +1,4 @@
-"""Hugging Face's parquet layout: a column of encoded images, a column of labels, class names in the schema."""
+"""Read Hugging Face's parquet files: encoded images, labels, and class names in the schema."""
 
 import json
 from pathlib import Path
@@ -16,17 +16,17 @@ from hessian_surgery.errors import InputError
 
 
 def parquet_files(folder: Path, split: str) -> list[Path]:
-    """The split's files, as Hugging Face names them: `train.parquet`, `data/train-00000-of-00002.parquet`, …"""
+    """Find the files of a split: `train.parquet`, `data/train-00000-of-00002.parquet`, …"""
     candidates = sorted([*folder.glob("*.parquet"), *folder.glob("data/*.parquet")])
     return [path for path in candidates if path.name.split(".")[0].split("-")[0] == split]
 
 
 def read_parquet(files: list[Path], preprocessing: Preprocessing) -> LabelledSet:
-    """A labelled set whose images are decoded when they are asked for.
+    """Read the files of one split; images are decoded on demand.
 
     Args:
-        files: the parts of one split.
-        preprocessing: how an image becomes an input.
+        files: the files, in order.
+        preprocessing: how images become inputs.
     """
     try:
         image_column, label_column, classes = _columns(pq.read_schema(files[0]), files[0])
@@ -35,7 +35,7 @@ def read_parquet(files: list[Path], preprocessing: Preprocessing) -> LabelledSet
         raise InputError(f"data: {files[0].parent} cannot be read as parquet: {error}") from error
     labels = torch.from_numpy(table[label_column].to_numpy().astype(np.int64))
     if len(labels) == 0:
-        raise InputError(f"data: {files[0]} is empty")
+        raise InputError(f"data: {files[0]} is empty; give at least one image")
     images = table[image_column]
     nested = pa.types.is_struct(images.type)
 
@@ -59,8 +59,8 @@ def _columns(schema: Any, path: Path) -> tuple[str, str, tuple[str, ...] | None]
     labels += [f.name for f in schema if f.name in ("label", "labels") and pa.types.is_integer(f.type)]
     if not images or not labels:
         raise InputError(
-            f"data: {path} has the columns {schema.names}; an image column (encoded bytes) and an integer "
-            "column 'label' are needed"
+            f"data: {path} has the columns {schema.names}; it needs an image column (encoded bytes) and an integer "
+            "column 'label'"
         )
     names = features.get(labels[0], {}).get("names")
     return images[0], labels[0], tuple(names) if names else None

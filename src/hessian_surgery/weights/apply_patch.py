@@ -1,4 +1,4 @@
-"""Applying and reverting a patch on checkpoint files: safetensors byte for byte, torch files tensor for tensor."""
+"""Apply and revert a patch on checkpoint files: safetensors byte for byte, torch files by tensor."""
 
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,24 @@ from hessian_surgery.weights.tensorfile import file_sha256, save_like
 
 
 def apply_patch(base: Path, patch_file: Path, out: Path) -> None:
-    """Write the patched file that belongs to `base`."""
-    patch, checkpoint = load_patch(patch_file), read_checkpoint(base)
+    """Apply the patch to the file `base` and write the patched file to `out`."""
+    patch = load_patch(patch_file)
+    checkpoint = read_checkpoint(base)
     _save(checkpoint, patch.apply(checkpoint.weights), checkpoint.header, out)
 
 
 def revert_patch(patched: Path, patch_file: Path, out: Path) -> None:
-    """Write the file that the patch was made for: for safetensors, the very bytes; a torch file from a torch file."""
-    patch, checkpoint = load_patch(patch_file), read_checkpoint(patched)
+    """Revert the patch on the file `patched` and write the base file to `out`.
+
+    A safetensors file comes back byte for byte; a torch file gives a torch file.
+    """
+    patch = load_patch(patch_file)
+    checkpoint = read_checkpoint(patched)
     weights = patch.revert(checkpoint.weights)
     _save(checkpoint, weights, patch.base_header or checkpoint.header, out)
     if patch.base_header and patch.base_file and file_sha256(out) != patch.base_file:
         out.unlink()
-        raise InputError(f"patch: reverting {patched} does not give the file it was made from; nothing was written")
+        raise InputError(f"patch: reverting {patched} does not give back the base file; nothing was written")
 
 
 def _save(source: Checkpoint, weights: dict[str, Any], header: str, out: Path) -> None:
@@ -33,7 +38,7 @@ def _save(source: Checkpoint, weights: dict[str, Any], header: str, out: Path) -
         raise InputError(f"out: {out} exists; give another name")
     if (out.suffix == ".safetensors") != bool(header):
         kind = "a .safetensors" if header else "a torch (.pt)"
-        raise InputError(f"out: {out.name} would be {kind} file; give it such a name")
+        raise InputError(f"out: {out.name} would be {kind} file; give a name with that ending")
     if header:
         save_like(out, header, weights)
         return

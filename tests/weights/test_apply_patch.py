@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import hessian_surgery as hs
+from hessian_surgery.weights.apply_patch import apply_patch, revert_patch
 from hessian_surgery.weights.checkpoint import read_checkpoint
 from hessian_surgery.weights.patch import make_patch
-from hessian_surgery.weights.patching import apply_patch, revert_patch
 from hessian_surgery.weights.tensorfile import read_header, save_like
 
 
@@ -90,7 +90,7 @@ def test_other_files_are_refused_and_nothing_is_written(tmp_path):
     out = tmp_path / "out.safetensors"
     with pytest.raises(hs.InputError, match="made for other weights"):
         apply_patch(tmp_path / "other.safetensors", tmp_path / "patch.safetensors", out)
-    with pytest.raises(hs.InputError, match="not what it makes"):
+    with pytest.raises(hs.InputError, match="does not make these weights"):
         revert_patch(tmp_path / "other.safetensors", tmp_path / "patch.safetensors", out)
     assert not out.exists()
     with pytest.raises(hs.InputError, match=r"out\.pt would be a \.safetensors file"):

@@ -128,7 +128,7 @@ class ChainState:
     def _unmapped_after(self, edit: WeightStep, outputs: "ModelOutputs", positions: Tensor | None = None) -> Tensor:
         """Measure the logits of the weights after a further step, before any map."""
         steps = [e.directions.step(e.coefficients) for e in (*self.edits, edit) if isinstance(e, WeightStep)]
-        return outputs.measured(torch.stack(steps).sum(dim=0), positions)
+        return outputs.after_step(torch.stack(steps).sum(dim=0), positions)
 
     def _map(self, unmapped: Tensor, positions: Tensor | None = None) -> Tensor:
         """Apply the maps so far to the logits of moved weights."""

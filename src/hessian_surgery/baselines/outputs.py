@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.directions.family import Directions
-from hessian_surgery.directions.logit_changes import Measured
+from hessian_surgery.directions.logit_changes import AfterStep
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.head import Head
 from hessian_surgery.weights.tensorfile import read_tensors, save_tensors
@@ -35,7 +35,7 @@ class ModelOutputs:
         features: its inputs (N, d).
         directions: families of directions, by name.
         bias: the head's biases as directions, if it has any.
-        measured: step (p,) in weight space, positions (n,) → the logits of the images at these
+        after_step: step (p,) in weight space, positions (n,) → the logits of the images at these
             positions, or of all, by a forward pass.
         default_counts: by family, the directions that a method takes if its name gives no number.
         family_seconds: seconds that each family took to compute, by name.
@@ -52,7 +52,7 @@ class ModelOutputs:
     features: Tensor | None = None
     directions: Mapping[str, Directions] = field(default_factory=dict)
     bias: Directions | None = None
-    measured: Measured = _no_weights
+    after_step: AfterStep = _no_weights
     default_counts: Mapping[str, int] = field(default_factory=dict)
     family_seconds: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)

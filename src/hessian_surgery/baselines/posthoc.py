@@ -11,13 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.baselines.edits import ChainState, Edit, LogitMap, WeightStep
 from hessian_surgery.baselines.last_layer import refit
 from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.directions.family import Directions, join
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import Rates, logit_unit, rates, unbeaten
-from hessian_surgery.operation.crossfit import CandidateSteps, Surrogate, refuse_single_images
+from hessian_surgery.evidence.rates import Rates, logit_unit, rates
+from hessian_surgery.operation.crossfit import CandidateSteps, Surrogate
 from hessian_surgery.operation.fit import candidates, fit_path
 from hessian_surgery.operation.goal import make_goal
 from hessian_surgery.operation.protection import default_max_drop, default_threshold
@@ -168,7 +170,7 @@ def operation_step(family: str) -> PosthocMethod:
         surrogate = _surrogate(directions, outputs, state, calibration)
         present = surrogate.rates()
         count = np.bincount(surrogate.labels.cpu().numpy(), minlength=surrogate.classes)
-        refuse_single_images(surrogate.labels, outputs.classes, "one-step")
+        require_images(surrogate.labels, outputs.classes, "one-step", at_least=2)
         strong = present.per_class > default_threshold(present.per_class)
         drop = default_max_drop(present.per_class, count)
         goal = make_goal(present, outputs.classes, protected=strong, max_drop=drop)

@@ -30,7 +30,8 @@ from hessian_surgery.comparison.figure import draw_fronts
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
 from hessian_surgery.comparison.tables import to_markdown
-from hessian_surgery.data.labelled import LabelledSet, together
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.operation.environment import environment
@@ -128,7 +129,7 @@ def open_with_images(options: CompareOptions) -> tuple[OpenedModel, LabelledSet]
         opened = OpenedModel(net.to(device), parts, None, {"data": "digits"})
     else:
         opened = open_model(options)
-    return opened, together(opened.parts.calibration, opened.parts.heldout)
+    return opened, join_sets(opened.parts.calibration, opened.parts.heldout)
 
 
 def choose_protocol(options: CompareOptions) -> Protocol:

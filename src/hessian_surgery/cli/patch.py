@@ -8,7 +8,7 @@ import typer
 
 from hessian_surgery.cli.options import OutputFile, Patch
 from hessian_surgery.cli.output import print_notes
-from hessian_surgery.weights.patching import apply_patch, revert_patch
+from hessian_surgery.weights.apply_patch import apply_patch, revert_patch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.evidence.paired_tests import Difference
-from hessian_surgery.evidence.rates import unbeaten
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
 

@@ -21,12 +21,12 @@ from hessian_surgery.comparison.run_entry import (
     run_from_outputs,
     train,
 )
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.labelled import Data, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.problem import every_class
 
 
 def compare(
@@ -55,7 +55,9 @@ def compare(
     protocol = protocol or Protocol()
     observer = observer or Observer()
     classifier = as_classifier(model)
-    images = every_class(as_labelled(data), "data").resident(classifier.device)
+    images = as_labelled(data)
+    require_images(images.labels, images.classes, "data")
+    images = images.resident(classifier.device)
     original = ComparedModel(classifier, images, as_labelled(training_data), config or SurgeryConfig())
     splits = protocol.make_splits(images)
     place = Path(folder) if folder else None
@@ -97,7 +99,8 @@ def compare_logits(outputs: ModelOutputs, protocol: Protocol | None = None, obse
     """
     protocol = protocol or Protocol(methods=FROM_LOGITS)
     require_logits_only(protocol.entries)
-    images = every_class(as_labelled((outputs.logits, outputs.labels), outputs.classes), "logits")
+    require_images(outputs.labels, outputs.classes, "logits")
+    images = as_labelled((outputs.logits, outputs.labels), outputs.classes)
     splits = protocol.make_splits(images)
     context = RunContext(outputs, outputs, splits, protocol, observer or Observer())
     results = [result for entry in protocol.entries for result in run_from_outputs(entry, context)]

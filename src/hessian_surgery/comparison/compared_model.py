@@ -14,7 +14,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.biases import bias_directions
 from hessian_surgery.directions.class_gradients import class_gradients
 from hessian_surgery.directions.family import Directions, Probe
-from hessian_surgery.directions.logit_changes import measuring
+from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.random import random_directions
 from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.errors import InputError
@@ -92,7 +92,7 @@ def _logits_and_head(model: ComparedModel, problem: Problem[LoopConfig]) -> Mode
         training_counts=torch.bincount(model.training_data.labels, minlength=classes),
         head=head,
         features=None if features is None else features.to(device),
-        measured=measuring(classifier, problem.space, images, size),
+        after_step=logits_after_steps(classifier, problem.space, images, size),
         default_counts={
             "spikes": model.config.search.count(classes),
             "class-gradients": classes,

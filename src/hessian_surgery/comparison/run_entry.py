@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hessian_surgery.baselines.choice import choose_within_floor
 from hessian_surgery.baselines.edits import ChainState, Edit, apply_edits
 from hessian_surgery.baselines.finetune import FINETUNES, finetune
 from hessian_surgery.baselines.outputs import ModelOutputs
@@ -16,8 +17,9 @@ from hessian_surgery.baselines.posthoc import Candidate
 from hessian_surgery.comparison.compared_model import ComparedModel
 from hessian_surgery.comparison.entries import OPERATIONS, WHOLE, Entry, posthoc_method
 from hessian_surgery.comparison.protocol import Protocol, Split
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import choose, rates, require_classes
+from hessian_surgery.evidence.rates import rates
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.dispatch import algorithm_of
@@ -128,8 +130,8 @@ def fit_chain(
     labels = base.labels[split.calibration]
     classes = len(base.classes)
     try:
-        for part, where in ((split.calibration, "calibration"), (split.heldout, "held-out")):
-            require_classes(base.labels[part], base.classes, where)
+        for part, argument in ((split.calibration, "calibration data"), (split.heldout, "held-out data")):
+            require_images(base.labels[part], base.classes, argument)
         floor = min(rates(o.logits[split.calibration], labels, classes).accuracy for o in (base, outputs))
     except InputError as reason:
         return dict.fromkeys(budgets, str(reason))
@@ -143,7 +145,7 @@ def fit_chain(
                 if state not in fitted:
                     fitted[state] = posthoc_method(name)(outputs, state, split.calibration)
                 found = fitted[state]
-                best = found[choose([c.rates for c in found], floor - budget)]
+                best = found[choose_within_floor([c.rates for c in found], floor - budget)]
                 states[budget] = best.state or state.after(best.edit, outputs)
             except InputError as reason:
                 states[budget] = str(reason)
@@ -161,12 +163,9 @@ def _run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[
     def predict(split: Split) -> Tensor:
         labelled = model.images.subset(split.calibration)
         problem, _ = prepare(model.classifier, model.training_data, labelled, config)
-        before = problem.space.snapshot()
-        try:
+        with problem.space.keeping_weights():
             run(algorithm_of(config), problem, Observer())
             return _predict(model)
-        finally:
-            problem.space.restore(before)
 
     return [_run_without_budget(entry, context, predict)]
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.data.splits import stratified_folds
-from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.rates import Rates, answer_rates, rates
 from hessian_surgery.operation.fit import PRICES, SHARES, fit_path
 from hessian_surgery.operation.goal import Goal
@@ -214,11 +213,3 @@ def choose_step(steps: list[PredictedStep], goal: Goal) -> PredictedStep:
     allowed = [step for step in steps if goal.allows(step.rates)] or steps[:1]
     best = min(allowed, key=lambda step: (goal.score(step.rates), -step.rates.accuracy))
     return best if goal.score(best.rates) < goal.score(steps[0].rates) else steps[0]
-
-
-def refuse_single_images(labels: Tensor, classes: tuple[str, ...], argument: str) -> None:
-    """Raise an InputError if a class has one image: a fit to it says nothing about another."""
-    counts = torch.bincount(labels.cpu(), minlength=len(classes)).tolist()
-    few = [name for name, count in zip(classes, counts, strict=True) if count < 2]
-    if few:
-        raise InputError(f"{argument}: class {few[0]!r} has a single image; two or more of each are needed")

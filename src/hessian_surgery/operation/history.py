@@ -43,7 +43,7 @@ class HistoryWriter(Observer):
         """
         self.records.append(record)
         if self._path is not None:
-            append_text(self._path, history_text([record]), afresh=record.iteration == 1)
+            append_text(self._path, history_text([record]), overwrite=record.iteration == 1)
         self._inner.iteration(record)
 
 

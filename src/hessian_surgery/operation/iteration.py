@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.config import SurgeryConfig
-from hessian_surgery.operation.crossfit import PredictedStep, refuse_single_images
+from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.driver import Algorithm, Ending, Work
 from hessian_surgery.operation.fit import PRICES
 from hessian_surgery.operation.gain import is_worth_a_step, is_worth_another
@@ -51,7 +52,7 @@ class DefaultState:
 def start(problem: Problem[SurgeryConfig]) -> DefaultState:
     """The state before the first iteration."""
     data = problem.calibration_data
-    refuse_single_images(data.labels, data.classes, "calibration_data")
+    require_images(data.labels, data.classes, "calibration_data", at_least=2)
     return DefaultState(0, problem.base)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled, refuse_same
+from hessian_surgery.data.checks import refuse_overlap, require_images
+from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
@@ -22,7 +23,7 @@ from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.front import describe_front
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
-from hessian_surgery.operation.problem import Problem, every_class, prepare
+from hessian_surgery.operation.problem import Problem, prepare
 from hessian_surgery.operation.warnings import find_warnings
 from hessian_surgery.weights.checkpoint import stored_state
 
@@ -93,10 +94,12 @@ def operate(
 
 def _heldout(problem: Problem[Any], data: Data) -> LabelledSet:
     """The held-out images, checked against the calibration images."""
-    heldout = every_class(as_labelled(data), "heldout_data").resident(problem.classifier.device)
+    heldout = as_labelled(data)
+    require_images(heldout.labels, heldout.classes, "heldout_data")
+    heldout = heldout.resident(problem.classifier.device)
     if heldout.classes != problem.calibration_data.classes:
         raise InputError("heldout_data: its classes are not those of calibration_data")
-    refuse_same(problem.calibration_data, heldout, "heldout_data")
+    refuse_overlap(problem.calibration_data, heldout, "heldout_data")
     return heldout
 
 

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 from torch import nn
 
 from hessian_surgery.curvature.search import SpikeFinder, make_finder
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.directions.class_gradients import gradient_images
@@ -61,7 +62,8 @@ def prepare(
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
     refuse_half_precision(space)
-    calibration = every_class(as_labelled(calibration_data), "calibration_data")
+    calibration = as_labelled(calibration_data)
+    require_images(calibration.labels, calibration.classes, "calibration_data")
     if config.calibration_cap is not None:
         calibration = cap_per_class(calibration, config.calibration_cap, config.seed)
     training = as_labelled(training_data)
@@ -82,11 +84,3 @@ def prepare(
     gradients = gradient_images(training, config.seed).resident() if config.uses_gradients else None
     notes = (note,) if note else ()
     return Problem(classifier, space, calibration, config, base, finder, gradients, notes), before
-
-
-def every_class(data: LabelledSet, argument: str) -> LabelledSet:
-    """The data, if each of its classes has an image."""
-    empty = [name for name, count in zip(data.classes, data.counts.tolist(), strict=True) if count == 0]
-    if empty:
-        raise InputError(f"{argument}: no image of class {empty[0]!r}; every class needs some to be measured")
-    return data

@@ -11,7 +11,7 @@ from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.directions.biases import bias_directions
 from hessian_surgery.directions.class_gradients import class_gradients
 from hessian_surgery.directions.family import Directions, Probe, join
-from hessian_surgery.directions.logit_changes import measuring
+from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.evidence.rates import TEMPERATURE, Rates, logit_unit, soft_rates
 from hessian_surgery.model.evaluation import compute_logits
@@ -134,8 +134,9 @@ def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions
 
 def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCoefficients:
     """How the logits after a step along directions are measured."""
-    after = measuring(problem.classifier, problem.space, problem.calibration_data, problem.config.batch_size)
-    return lambda coefficients, positions: after(directions.step(coefficients), positions)
+    data = problem.calibration_data
+    after_step = logits_after_steps(problem.classifier, problem.space, data, problem.config.batch_size)
+    return lambda coefficients, positions: after_step(directions.step(coefficients), positions)
 
 
 def find_front(

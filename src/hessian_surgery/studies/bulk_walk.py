@@ -17,7 +17,7 @@ from hessian_surgery.model.evaluation import answer
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.heading import Kind, bulk_alignment, norm, turn
-from hessian_surgery.studies.setting import SEARCH, keeping_weights, open_finder, open_measured, part_of
+from hessian_surgery.studies.setting import SEARCH, open_finder, open_measured, part_of
 from hessian_surgery.types import Progress
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def walk(
 
 
 def _go(finder: SpikeFinder, data: LabelledSet, route: _Route, progress: Progress | None) -> Walk:
-    with keeping_weights(finder.space) as start:
+    with finder.space.keeping_weights() as start:
         points = tuple(_take_steps(finder, data, route, start, progress))
     return Walk(
         kind=route.kind,

@@ -17,7 +17,7 @@ from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.report.figures import BLUE, SKY, VERMILION, new_figure
 from hessian_surgery.seeding import numpy_generator
-from hessian_surgery.studies.setting import SEARCH, keeping_weights, open_finder, open_measured, part_of, spike_rows
+from hessian_surgery.studies.setting import SEARCH, open_finder, open_measured, part_of, spike_rows
 from hessian_surgery.types import Array, Progress
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def probe(
     rows = []
     for i, direction in enumerate(spike_rows(spectrum)):
         for step in (epsilon, -epsilon):
-            with keeping_weights(spectrum.space):
+            with spectrum.space.keeping_weights():
                 spectrum.space.perturb(direction, step)
                 rows.append((predict(classifier, data) == data.labels).numpy())
         if progress is not None:

@@ -15,7 +15,7 @@ from hessian_surgery.paper.plan import Plan, plan, strong_floor
 from hessian_surgery.paper.sensitivity import accuracies, sensitivity
 from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.curves import Fit, fit_line, fit_offset_power, fit_power_law
-from hessian_surgery.studies.setting import SEARCH, keeping_weights, open_finder, open_measured, part_of
+from hessian_surgery.studies.setting import SEARCH, open_finder, open_measured, part_of
 from hessian_surgery.types import Array, Progress
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _sweep(
     steps = []
     for i, amplitude in enumerate(amplitudes):
         planned = plan(matrix, start, amplitude, exponent, floor=floor)
-        with keeping_weights(space):
+        with space.keeping_weights():
             space.perturb(spectrum.combine(planned.alpha))
             measured = accuracies(classifier, data) - start
         steps.append(_step(amplitude, planned, measured))

@@ -1,18 +1,16 @@
 """What the studies share: a finder of spikes, data to measure on, progress in parts."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from torch import Tensor, nn
 
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch, make_finder
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
-from hessian_surgery.model.parameters import ParameterSpace, Snapshot, parameter_space, refuse_half_precision
-from hessian_surgery.operation.problem import every_class
+from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
 from hessian_surgery.types import Progress
 
 LOG = logging.getLogger(__name__)
@@ -46,19 +44,11 @@ def open_finder(
 def open_measured(model: nn.Module | Classifier, data: Data, argument: str) -> LabelledSet:
     """Data that accuracies can be measured on: every class has images, and the model answers to them."""
     classifier = as_classifier(model)
-    labelled = every_class(as_labelled(data), argument).resident(classifier.device)
+    labelled = as_labelled(data)
+    require_images(labelled.labels, labelled.classes, argument)
+    labelled = labelled.resident(classifier.device)
     check_classifier(classifier, labelled)
     return labelled
-
-
-@contextmanager
-def keeping_weights(space: ParameterSpace) -> Iterator[Snapshot]:
-    """A block that may move the weights; they come back bit for bit, also when it raises. Gives the snapshot."""
-    before = space.snapshot()
-    try:
-        yield before
-    finally:
-        space.restore(before)
 
 
 def part_of(progress: Progress | None, part: int, parts: int) -> Progress:

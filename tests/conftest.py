@@ -17,8 +17,9 @@ from hessian_surgery.cli.inputs import open_model
 from hessian_surgery.cli.main import main
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.comparison.compared_model import ComparedModel, compute_outputs
-from hessian_surgery.data.labelled import LabelledSet, together
+from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.sources import Parts, open_data
+from hessian_surgery.data.splits import join_sets
 from hessian_surgery.evidence.rates import rates, soft_rates
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.operation.goal import Goal
@@ -109,7 +110,7 @@ def trained(_trained: dict[str, Tensor]) -> SmallNet:
 @pytest.fixture(scope="session")
 def digits_images(digits_parts: Parts) -> LabelledSet:
     """All labelled images that the demo's net was not trained on."""
-    return together(digits_parts.calibration, digits_parts.heldout)
+    return join_sets(digits_parts.calibration, digits_parts.heldout)
 
 
 @pytest.fixture(scope="session")

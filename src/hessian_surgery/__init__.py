@@ -1,7 +1,7 @@
 """Hessian Surgery: lift the weak classes of a trained classifier by a small step in weight space."""
 
 from hessian_surgery.baselines.finetune import FinetuneConfig, finetune
-from hessian_surgery.baselines.outputs import load_logits
+from hessian_surgery.baselines.outputs import ModelOutputs, load_logits
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.compare import compare, compare_logits
 from hessian_surgery.comparison.fronts import Fronts
@@ -11,17 +11,23 @@ from hessian_surgery.curvature.deflation import Deflated
 from hessian_surgery.curvature.density import Density, spectral_density
 from hessian_surgery.curvature.lanczos import Spectrum, lanczos
 from hessian_surgery.curvature.operators import GaussNewton, Hessian
+from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+from hessian_surgery.model.smallnet import train_smallnet
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.operate import operate
 from hessian_surgery.operation.outcome import Outcome
+from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
 from hessian_surgery.paper.plan import Plan, plan
+from hessian_surgery.paper.presets import paper_config
 from hessian_surgery.paper.sensitivity import sensitivity
 from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
 from hessian_surgery.report.writing import write_report
@@ -39,30 +45,40 @@ __all__ = [
     "Hessian",
     "InputError",
     "LabelledSet",
+    "LoopConfig",
+    "ModelOutputs",
+    "Observer",
+    "OperationConfig",
     "Outcome",
     "ParameterSpace",
     "Plan",
     "Protocol",
     "Spectrum",
+    "SpikeSearch",
     "Storage",
     "SurgeryConfig",
     "advise",
     "as_labelled",
     "cap_per_class",
+    "class_balanced",
     "compare",
     "compare_logits",
+    "cross_entropy",
     "diagnose",
     "digits",
     "finetune",
+    "focal",
     "gradient_sensitivity",
     "hessian_batch",
     "lanczos",
     "load_logits",
     "operate",
+    "paper_config",
     "parameter_space",
     "plan",
     "sensitivity",
     "spectral_density",
     "stratified_split",
+    "train_smallnet",
     "write_report",
 ]

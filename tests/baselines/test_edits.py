@@ -91,7 +91,7 @@ def test_a_folded_edit_gives_the_foreseen_logits_and_leaves_the_original_alone(p
 def test_foreseen_logits_by_hand(problem):
     logits, step = problem.logits(), problem.step(0.5, -1.0)
     assert torch.equal(problem.foreseen(SCALED), logits * SCALED.scale + SCALED.shift)
-    moved = problem.measured(0.5 * problem.directions.vector(0) - problem.directions.vector(1))
+    moved = problem.after_step(0.5 * problem.directions.vector(0) - problem.directions.vector(1))
     assert torch.allclose(problem.foreseen(step), moved, atol=1e-12)
 
 

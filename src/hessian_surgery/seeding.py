@@ -1,4 +1,4 @@
-"""Random draws that depend only on (seed, stage, iteration): a resumed run draws the same numbers."""
+"""Random draws that depend on (seed, stage, iteration) only: a resumed run repeats them."""
 
 import zlib
 

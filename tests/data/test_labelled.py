@@ -3,7 +3,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import hessian_surgery as hs
-from hessian_surgery.data.labelled import refuse_same, shared
 
 X, Y = torch.arange(24.0).reshape(12, 2), torch.arange(12) % 3
 
@@ -17,7 +16,7 @@ class Dicts(Dataset):
 
 
 class WithTargets(Dataset):
-    """Like torchvision's: labels can be had without reading a sample."""
+    """Like torchvision's: it offers labels without reading a sample."""
 
     targets = Y.tolist()
     classes = ("ant", "bee", "cat")
@@ -131,12 +130,3 @@ class Stream(IterableDataset):
 def test_bad_data_is_named(source, message):
     with pytest.raises(hs.InputError, match=message):
         hs.as_labelled(source)
-
-
-def test_the_same_samples_under_another_name_are_found():
-    first = hs.as_labelled((X, Y))
-    assert shared(first, hs.as_labelled((X.clone().flip(0), Y.flip(0)))) == 12
-    assert shared(first, hs.as_labelled((torch.cat([X[:3], X[:9] + 0.5]), Y))) == 3
-    with pytest.raises(hs.InputError, match="heldout: 12 of its 12 samples are in the calibration data as well"):
-        refuse_same(first, first, "heldout")
-    refuse_same(first, hs.as_labelled((X + 0.5, Y)), "heldout")

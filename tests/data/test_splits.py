@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hessian_surgery as hs
+from hessian_surgery.data.splits import join_sets
 
 labels_of = st.lists(st.integers(0, 4), min_size=5, max_size=80).map(torch.tensor)
 
@@ -23,7 +24,7 @@ def test_split_is_a_stratified_partition(labels, seed, share):
     assert torch.equal(first.index, again.index)
 
 
-def test_another_seed_splits_otherwise():
+def test_another_seed_splits_differently():
     data = labelled(torch.arange(100) % 5)
     assert not torch.equal(hs.stratified_split(data, seed=0)[0].index, hs.stratified_split(data, seed=1)[0].index)
 
@@ -44,7 +45,7 @@ def test_hessian_batches(labels, samples, seed):
         assert len(batch) == min(samples, len(data))
         assert len(batch.index.unique()) == len(batch)
     short = batch.counts < data.counts
-    if short.any():  # classes with samples to spare have equal shares, to within one
+    if short.any():  # classes that have samples left give equally many, to within one
         assert batch.counts[short].max() - batch.counts[short].min() <= 1
         assert (batch.counts[~short] <= batch.counts[short].min() + 1).all()
 
@@ -53,6 +54,20 @@ def test_redrawn_batches_differ():
     data = labelled(torch.arange(100) % 5)
     first, second = (hs.hessian_batch(data, 20, iteration=i) for i in (0, 1))
     assert not torch.equal(first.index, second.index)
+
+
+def test_two_sets_are_joined_in_order():
+    inputs, labels = torch.arange(40.0)[:, None], torch.arange(40) % 5
+    data = hs.as_labelled((inputs, labels), classes=list("abcde"))
+    first, second = hs.stratified_split(data)
+    joined = join_sets(first, second)
+    assert torch.equal(joined.inputs(), torch.cat([first.inputs(), second.inputs()]))
+    assert torch.equal(joined.labels, torch.cat([first.labels, second.labels]))
+    assert joined.index.tolist() == list(range(40))
+    with pytest.raises(hs.InputError, match="are in the calibration data as well"):
+        join_sets(first, first)
+    with pytest.raises(hs.InputError, match=r"one set has the classes \('a', 'b', 'c'\)…, the other \('0', '1', '2'\)"):
+        join_sets(first, hs.as_labelled((inputs, labels)))
 
 
 def test_bad_requests_are_named():

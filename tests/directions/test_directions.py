@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -6,16 +8,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hessian_surgery as hs
 from conftest import build
-from hessian_surgery import directions as source
+from hessian_surgery.curvature.krylov import gaussian
+from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.memory import Room
+from hessian_surgery.directions import class_gradients as gradients
+from hessian_surgery.directions import family
 from hessian_surgery.directions.biases import bias_directions
 from hessian_surgery.directions.class_gradients import MICRO, class_gradients, gradient_images
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after
 from hessian_surgery.directions.random import random_directions
+from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.evidence.rates import TEMPERATURE, logit_unit
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
+from hessian_surgery.seeding import generator
 
 
 def derivative(module, space, vector, inputs):
@@ -29,24 +36,26 @@ def derivative(module, space, vector, inputs):
     return torch.func.jvp(logits, (weights,), (tangents,))[1]
 
 
-@pytest.mark.parametrize("family", ["spikes", "class-gradients", "random"])
-def test_logit_changes_are_the_derivatives_of_the_logits(examined, digits_images, family):
-    """A probe is as long as an operation's step, over which some ReLUs switch: 2 to 3 % off along spikes and class
-    gradients, 10 % along random directions, whose steps are longer.
+@pytest.mark.parametrize("name", ["spikes", "class-gradients", "random"])
+def test_logit_changes_are_the_derivatives_of_the_logits(examined, digits_images, name):
+    """Up to a few percent: some ReLUs switch within a probe, which is as long as a real step.
+
+    2 to 3 % along spikes and class gradients, 10 % along random directions, whose steps are longer.
     """
     classifier, subject = examined
-    directions, inputs = subject.family(family), digits_images.inputs()
-    assert len(directions) == {"spikes": 9, "class-gradients": 10, "random": 4}[family]
+    directions = subject.family(name)
+    inputs = digits_images.inputs()
+    assert len(directions) == {"spikes": 9, "class-gradients": 10, "random": 4}[name]
     for i in range(len(directions)):
         exact = derivative(classifier.module, directions.space, directions.scales[i] * directions.vector(i), inputs)
-        assert (directions.changes[i] - exact).norm() < (0.15 if family == "random" else 0.05) * exact.norm()
+        assert (directions.changes[i] - exact).norm() < (0.15 if name == "random" else 0.05) * exact.norm()
         assert float(directions.vector(i).norm()) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("family", ["spikes", "class-gradients", "random"])
-def test_a_coefficient_of_1_moves_logits_by_their_own_size(examined, digits_images, family):
+@pytest.mark.parametrize("name", ["spikes", "class-gradients", "random"])
+def test_a_coefficient_of_1_moves_logits_by_their_own_size(examined, digits_images, name):
     classifier, subject = examined
-    directions = subject.family(family)
+    directions = subject.family(name)
     for i in range(len(directions)):
         step = directions.step(0.01 * np.eye(len(directions))[i])
         moved = logits_after(classifier, directions.space, step, digits_images) - subject.logits
@@ -63,7 +72,8 @@ def test_a_step_is_the_sum_of_scaled_vectors(examined):
 
 
 def test_weights_come_back_bit_for_bit(trained, digits_images):
-    space, before = hs.parameter_space(trained), {n: t.clone() for n, t in trained.state_dict().items()}
+    space = hs.parameter_space(trained)
+    before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
     classifier = hs.Classifier(trained)
     logits = compute_logits(classifier, digits_images)
     random_directions(Probe(classifier, space, digits_images, logits), 2)
@@ -75,7 +85,8 @@ def test_weights_come_back_bit_for_bit(trained, digits_images):
 
 
 def test_a_class_gradient_is_that_of_soft_accuracy(trained, digits_parts, digits_images):
-    space, classifier = hs.parameter_space(trained), hs.Classifier(trained)
+    space = hs.parameter_space(trained)
+    classifier = hs.Classifier(trained)
     logits = compute_logits(classifier, digits_images)
     found = class_gradients(Probe(classifier, space, digits_images, logits), digits_parts.training)
     ratios = []
@@ -94,7 +105,8 @@ def test_a_class_gradient_is_that_of_soft_accuracy(trained, digits_parts, digits
 
 def by_hand(changes):
     space = hs.parameter_space(nn.Linear(1, 1))
-    return Directions("by hand", space, lambda _: torch.ones(2), np.ones(len(changes)), changes)
+    labels = family.numbered("direction", len(changes))
+    return Directions("by hand", labels, space, lambda _: torch.ones(2), np.ones(len(changes)), changes)
 
 
 def test_the_share_of_a_class_bias():
@@ -111,9 +123,9 @@ def test_the_share_of_a_class_bias():
     assert ((shares >= 0) & (shares <= 1 + 1e-6)).all()
 
 
-@pytest.mark.parametrize("family", ["spikes", "class-gradients", "random"])
-def test_shares_of_real_directions_are_shares(examined, family):
-    shares = examined[1].family(family).bias_share()
+@pytest.mark.parametrize("name", ["spikes", "class-gradients", "random"])
+def test_shares_of_real_directions_are_shares(examined, name):
+    shares = examined[1].family(name).bias_share()
     assert ((shares > 0) & (shares < 1)).all()
 
 
@@ -140,8 +152,8 @@ def test_bias_directions_are_exact_however_long_the_step(net, images):
     step = found.step(coefficients)
     moved = logits_after(probe.classifier, probe.space, step, images) - probe.logits
     assert len(found) == 3
-    foretold = torch.einsum("k,knc->nc", torch.tensor(coefficients).float(), found.changes)
-    assert torch.allclose(moved, foretold, rtol=1e-4)
+    predicted = torch.einsum("k,knc->nc", torch.tensor(coefficients).float(), found.changes)
+    assert torch.allclose(moved, predicted, rtol=1e-4)
     sizes = found.changes.square().mean(dim=(1, 2)).sqrt().tolist()
     assert sizes == pytest.approx([logit_unit(probe.logits)] * 3)
     names = [name for name, piece in zip(probe.space.names, probe.space.split(step), strict=True) if piece.any()]
@@ -149,7 +161,7 @@ def test_bias_directions_are_exact_however_long_the_step(net, images):
     assert names[0].endswith("bias")
 
 
-def test_there_are_no_bias_directions_where_no_bias_may_move(images):
+def test_there_are_no_bias_directions_if_no_bias_may_move(images):
     assert biases_of(build("conv"), images, "*.weight")[1] is None
     assert biases_of(build("conv"), images, "4.*")[1] is not None
     frozen = build("conv")
@@ -165,17 +177,35 @@ def test_a_model_that_is_its_head_has_bias_directions_too(images):
     assert len(biases_of(nn.Linear(12, 3).double(), images)[1]) == 3
 
 
+def test_every_direction_has_a_label(net, images):
+    images = replace(images, classes=("ant", "bee", "cat"))
+    probe, bias = biases_of(net, images)
+    assert bias.labels == ("bias of ant", "bias of bee", "bias of cat")
+    assert class_gradients(probe, images).labels == ("gradient of ant", "gradient of bee", "gradient of cat")
+    assert random_directions(probe, 2).labels == ("random 1", "random 2")
+    vectors = torch.stack([gaussian(probe.space, generator(i, "test")) for i in range(2)])
+    spectrum = Spectrum(np.ones(2), vectors, np.zeros(2), 1e-2, 2, probe.space)
+    assert spike_directions(probe, spectrum).labels == ("spike 1", "spike 2")
+
+
+def test_outputs_beyond_the_classes_have_labels_too(images):
+    images = replace(images, classes=("ant", "bee", "cat"))
+    _, bias = biases_of(nn.Linear(12, 5).double(), images)
+    assert bias.labels == ("bias of ant", "bias of bee", "bias of cat", "bias of output 3", "bias of output 4")
+
+
 def test_joined_families_keep_their_order_and_add_up(net, images):
     probe, bias = biases_of(net, images)
     families = [bias, random_directions(probe, 2, seed=1), random_directions(probe, 1, seed=2)]
     joined = join(families)
     assert joined.name == "bias+random+random"
+    assert joined.labels == (*bias.labels, "random 1", "random 2", "random 1")
     assert len(joined) == 6
-    owners = [(family, i) for family in families for i in range(len(family))]
-    for i, (family, own) in enumerate(owners):
-        assert torch.equal(joined.vector(i), family.vector(own))
-        assert torch.equal(joined.changes[i], family.changes[own])
-        assert joined.scales[i] == family.scales[own]
+    owners = [(owner, i) for owner in families for i in range(len(owner))]
+    for i, (owner, own) in enumerate(owners):
+        assert torch.equal(joined.vector(i), owner.vector(own))
+        assert torch.equal(joined.changes[i], owner.changes[own])
+        assert joined.scales[i] == owner.scales[own]
     coefficients = np.array([1.0, -0.5, 2.0, 0.3, -1.0, 0.7])
     parts = [f.step(c) for f, c in zip(families, (coefficients[:3], coefficients[3:5], coefficients[5:]), strict=True)]
     assert torch.allclose(joined.step(coefficients), sum(parts))
@@ -183,7 +213,7 @@ def test_joined_families_keep_their_order_and_add_up(net, images):
 
 
 def test_the_preconditioner_is_that_of_its_definition(net):
-    """120, 55 and 5 images: micro-batches of 50, 50, 20; 50, 5; 5, each of which counts once."""
+    """120, 55 and 5 images: batches of 50, 50, 20; 50, 5; 5. Each counts once."""
     draw = torch.Generator().manual_seed(3)
     labels = torch.repeat_interleave(torch.arange(3), torch.tensor([120, 55, 5]))[torch.randperm(180, generator=draw)]
     data = hs.as_labelled((torch.randn(180, 12, generator=draw, dtype=torch.float64), labels))
@@ -210,35 +240,38 @@ def test_the_preconditioner_is_that_of_its_definition(net):
 
 
 def test_a_class_without_training_images_has_no_gradient(net, images):
-    two = images.subset((images.labels < 2).nonzero()[:, 0])
-    assert len(class_gradients(probe_on(net, images), two)) == 2
-    with pytest.raises(hs.InputError, match="training_data: no image of any class"):
+    two = images.subset((images.labels != 1).nonzero()[:, 0])
+    found = class_gradients(probe_on(net, images), two)
+    assert found.labels == ("gradient of 0", "gradient of 2")
+    assert len(found) == 2
+    with pytest.raises(hs.InputError, match="training_data: it has no image"):
         class_gradients(probe_on(net, images), images.subset(torch.arange(0)))
 
 
-def test_class_gradients_take_as_many_images_of_each_class(monkeypatch, images):
-    monkeypatch.setattr(source, "TRAINING_IMAGES", 30)
-    monkeypatch.setattr(source, "FEWEST", 4)
+def test_class_gradients_take_equally_many_images_of_each_class(monkeypatch, images):
+    monkeypatch.setattr(gradients, "TRAINING_IMAGES", 30)
+    monkeypatch.setattr(gradients, "FEWEST", 4)
     uneven = images.subset(torch.cat([torch.arange(0, 60, 3), torch.arange(1, 60, 3), torch.tensor([2, 5])]))
     assert gradient_images(uneven).counts.tolist() == [10, 10, 2]
-    monkeypatch.setattr(source, "TRAINING_IMAGES", 6)
+    monkeypatch.setattr(gradients, "TRAINING_IMAGES", 6)
     assert gradient_images(uneven).counts.tolist() == [4, 4, 2]
 
 
 @pytest.mark.parametrize(
     ("room", "place"), [(Room(1 << 40, 1 << 40, 0), "device"), (Room(0, 1 << 40, 0), "host"), (Room(0, 0, 0), "disk")]
 )
-def test_where_there_is_little_room_directions_go_elsewhere_and_stay_the_same(net, images, monkeypatch, room, place):
-    probe, places = probe_on(net, images), []
+def test_if_there_is_little_room_directions_go_elsewhere_and_stay_the_same(net, images, monkeypatch, room, place):
+    probe = probe_on(net, images)
+    places = []
     expected = class_gradients(probe, images)
 
-    class Noted(source.Basis):
+    class Noted(family.Basis):
         def __init__(self, dimension, dtype, device, storage):
             super().__init__(dimension, dtype, device, storage)
             places.append(storage.place)
 
-    monkeypatch.setattr(source, "free_room", lambda device: room)
-    monkeypatch.setattr(source, "Basis", Noted)
+    monkeypatch.setattr(family, "free_room", lambda device: room)
+    monkeypatch.setattr(family, "Basis", Noted)
     found = class_gradients(probe, images)
     assert places == [place, place]  # the gradients, and the logits' changes
     assert torch.equal(found.changes, expected.changes)
@@ -246,18 +279,23 @@ def test_where_there_is_little_room_directions_go_elsewhere_and_stay_the_same(ne
     assert torch.equal(found.step(np.ones(3)), expected.step(np.ones(3)))
 
 
-def test_a_share_of_the_free_room_is_what_directions_may_take(monkeypatch):
-    monkeypatch.setattr(source, "free_room", lambda device: Room(1000, 10_000, 0))
+def test_directions_may_take_a_share_of_the_free_room(monkeypatch):
+    monkeypatch.setattr(family, "free_room", lambda device: Room(1000, 10_000, 0))
     sizes = (400, 401, 4000, 4001)
-    assert [source._place(size, torch.device("cpu")) for size in sizes] == ["device", "host", "host", "disk"]
+    assert [family._place(size, torch.device("cpu")) for size in sizes] == ["device", "host", "host", "disk"]
 
 
 def test_families_on_a_gpu_and_on_the_host_are_joined_on_the_host():
-    """Tensors without contents: they know their device, and refuse to be mixed, where there is no GPU either."""
+    """On tensors without contents: without a GPU too, they know their device and refuse to mix."""
     space = hs.parameter_space(nn.Linear(1, 1))
     with FakeTensorMode():
-        there, here = torch.empty(3, 5, 4, device="cuda"), torch.empty(2, 5, 4)
-        families = [Directions(name, space, None, np.ones(len(c)), c) for name, c in (("a", there), ("b", here))]
+        there = torch.empty(3, 5, 4, device="cuda")
+        here = torch.empty(2, 5, 4)
+        labels = {"a": ("x", "y", "z"), "b": ("x", "y")}
+        families = [
+            Directions(name, labels[name], space, None, np.ones(len(changes)), changes)
+            for name, changes in (("a", there), ("b", here))
+        ]
         for order in (families, families[::-1]):
             joined = join(order)
             assert (joined.changes.device.type, joined.changes.shape) == ("cpu", (5, 5, 4))

@@ -8,8 +8,16 @@ import hessian_surgery as hs
 from conftest import build
 from hessian_surgery import recording as capture
 from hessian_surgery.curvature.krylov import gaussian
+from hessian_surgery.directions import family
 from hessian_surgery.directions.family import Probe
-from hessian_surgery.directions.logit_changes import PROBE, logit_difference, logit_tangents, logits_after, measuring
+from hessian_surgery.directions.logit_changes import (
+    PROBE,
+    lacks_forward_mode,
+    logit_difference,
+    logit_tangents,
+    logits_after,
+    logits_after_steps,
+)
 from hessian_surgery.directions.random import random_directions
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.model.classifier import deterministic_kernels
@@ -29,19 +37,19 @@ def plain_logits(module, inputs):
 
 def difference(module, space, direction, inputs, amplitude=1e-5):
     """(z(θ + a q) − z(θ − a q)) / 2a in the weights' own precision."""
-    before = space.snapshot()
     sides = []
     for sign in (1, -1):
-        space.perturb(direction, sign * amplitude)
-        sides.append(plain_logits(module, inputs))
-        space.restore(before)
+        with space.keeping_weights():
+            space.perturb(direction, sign * amplitude)
+            sides.append(plain_logits(module, inputs))
     return (sides[0] - sides[1]) / (2 * amplitude)
 
 
 def test_a_tangent_is_the_limit_of_differences(net, batch):
     """In float64, over batches that do not divide the images."""
     inputs, labels = batch
-    data, space = hs.as_labelled((inputs, labels)), hs.parameter_space(net)
+    data = hs.as_labelled((inputs, labels))
+    space = hs.parameter_space(net)
     for seed in range(3):
         direction = random_direction(space, seed)
         tangent = logit_tangents(hs.Classifier(net), space, data, batch_size=4)(direction)
@@ -52,7 +60,8 @@ def test_a_tangent_is_the_limit_of_differences(net, batch):
 
 @pytest.mark.parametrize("name", ["conv", "batchnorm"])
 def test_a_tangent_is_what_torch_func_gives(name, batch):
-    module, (inputs, labels) = build(name), batch
+    module = build(name)
+    inputs, labels = batch
     space = hs.parameter_space(module, "*weight")
     direction = random_direction(space)
     found = logit_tangents(hs.Classifier(module), space, hs.as_labelled((inputs, labels)))(direction)
@@ -64,7 +73,7 @@ def test_a_tangent_is_what_torch_func_gives(name, batch):
     assert torch.allclose(found.double(), expected, rtol=1e-6, atol=1e-7)
 
 
-def test_nothing_is_left_of_a_tangent(net, batch):
+def test_a_tangent_leaves_no_trace(net, batch):
     """Weights, buffers, modes, gradients and requires_grad are as they were."""
     net.train()
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
@@ -130,7 +139,8 @@ def test_inputs_may_be_a_dict():
     torch.manual_seed(0)
     module = Two().double()
     inputs = {"left": torch.randn(9, 5).double(), "right": torch.randn(9, 7).double()}
-    data, space = hs.as_labelled(Named(inputs, torch.arange(9) % 3)), hs.parameter_space(module)
+    data = hs.as_labelled(Named(inputs, torch.arange(9) % 3))
+    space = hs.parameter_space(module)
     direction = random_direction(space)
     found = logit_tangents(hs.Classifier(module), space, data, batch_size=4)(direction)
     weights = dict(zip(space.names, (p.detach() for p in space.parameters), strict=True))
@@ -139,7 +149,7 @@ def test_inputs_may_be_a_dict():
     assert torch.allclose(found.double(), torch.func.jvp(call, (weights,), (tangents,))[1], rtol=1e-6, atol=1e-7)
 
 
-def test_weights_that_the_logits_do_not_depend_on_have_a_tangent_of_0(batch):
+def test_weights_that_do_not_move_the_logits_have_a_tangent_of_0(batch):
     module = build("conv")
     module.append(nn.Identity())
     module[-1].unused = nn.Parameter(torch.ones(3))
@@ -177,24 +187,86 @@ class Without(nn.Module):
         return self.second(self.middle(self.first(x)))
 
 
-def test_where_a_layer_has_no_forward_mode_differences_give_nearly_the_same():
-    data = hs.as_labelled((torch.randn(40, 12, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 3))
+@pytest.fixture
+def points():
+    """Forty samples of three classes."""
+    return hs.as_labelled((torch.randn(40, 12, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 3))
+
+
+def probe_on(module, data):
+    classifier = hs.Classifier(module)
+    return Probe(classifier, hs.parameter_space(module), data, compute_logits(classifier, data))
+
+
+def test_differences_are_nearly_the_tangents(points):
     families = []
     for forward_mode in (True, False):
-        module = Without(forward_mode)
-        classifier, space = hs.Classifier(module), hs.parameter_space(module)
-        before = space.snapshot()
-        found = random_directions(Probe(classifier, space, data, compute_logits(classifier, data)), 4)
+        probe = probe_on(Without(forward_mode), points)
+        before = probe.space.snapshot()
+        found = random_directions(probe, 4)
         families.append(found)
-        assert all(torch.equal(p, saved) for p, saved in zip(space.parameters, before, strict=True))
+        assert all(torch.equal(p, saved) for p, saved in zip(probe.space.parameters, before, strict=True))
+        tangent = logit_tangents(probe.classifier, probe.space, points)
         if not forward_mode:
-            with pytest.raises((RuntimeError, NotImplementedError)):
-                logit_tangents(classifier, space, data)(random_direction(space))
+            with pytest.raises(RuntimeError) as caught:
+                tangent(random_direction(probe.space))
+            assert lacks_forward_mode(caught.value)
             continue
         for i in range(4):
-            exact = logit_tangents(classifier, space, data)(found.vector(i)) * found.scales[i]
+            exact = tangent(found.vector(i)) * found.scales[i]
             assert 0 < (exact - found.changes[i]).norm() < 3e-2 * exact.norm()
     assert families[0].scales == pytest.approx(families[1].scales, rel=1e-5)
+
+
+@pytest.fixture
+def forward_mode(monkeypatch):
+    """Directions are probed by forward mode, as on a GPU."""
+    monkeypatch.setattr(family, "_prefers_forward_mode", lambda device: True)
+
+
+def test_a_layer_without_forward_mode_falls_back_to_differences(points, forward_mode, monkeypatch):
+    probe = probe_on(Without(forward_mode=False), points)
+    found = random_directions(probe, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(family, "_prefers_forward_mode", lambda device: False)
+        expected = random_directions(probe, 2)
+    assert torch.equal(found.changes, expected.changes)
+    other = probe_on(Without(forward_mode=True), points)
+    found = random_directions(other, 1)
+    tangent = logit_tangents(other.classifier, other.space, points)(found.vector(0))
+    assert torch.equal(found.changes[0], tangent * found.scales[0])
+
+
+class Broken(Without):
+    """A net with a bug that shows in forward mode only."""
+
+    def forward(self, x):
+        if torch.autograd.forward_ad.unpack_dual(self.first.weight).tangent is not None:
+            raise RuntimeError("the layer ran out of ink")
+        return super().forward(x)
+
+
+def test_an_error_of_a_layer_itself_is_not_swallowed(points, forward_mode):
+    probe = probe_on(Broken(forward_mode=True), points)
+    before = probe.space.snapshot()
+    with pytest.raises(RuntimeError, match="ran out of ink"):
+        random_directions(probe, 2)
+    assert all(torch.equal(p, saved) for p, saved in zip(probe.space.parameters, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks"),
+    [
+        (NotImplementedError("Trying to use forward AD with _ctc_loss that does not support it"), True),
+        (RuntimeError("TorchScript failed: Trying to use forward AD with _ctc_loss"), True),
+        (RuntimeError("must implement the jvp function to use it with forward mode AD"), True),
+        (RuntimeError("ZeroTensors are immutable. Please use the materialized zero tensor"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (4x3 and 5x3)"), False),
+        (torch.OutOfMemoryError("CUDA out of memory"), False),
+    ],
+)
+def test_errors_that_mean_no_forward_mode(error, lacks):
+    assert lacks_forward_mode(error) is lacks
 
 
 @pytest.mark.parametrize("guess", [1e-6, 1.0, 1e4])
@@ -208,32 +280,38 @@ def test_a_difference_finds_its_amplitude_from_any_guess(guess):
 def test_logits_after_a_step_are_those_of_the_moved_weights(net, batch):
     inputs, labels = batch
     space = hs.parameter_space(net)
-    before, step = space.snapshot(), 0.1 * random_direction(space)
+    before = space.snapshot()
+    step = 0.1 * random_direction(space)
     found = logits_after(hs.Classifier(net), space, step, hs.as_labelled((inputs, labels)), batch_size=3)
     assert all(torch.equal(p, saved) for p, saved in zip(space.parameters, before, strict=True))
     space.perturb(step)
     assert torch.allclose(found.double(), plain_logits(net, inputs), atol=1e-6)
 
 
-def test_measured_steps_are_those_of_the_moved_weights(net, batch):
-    """Of some images in any order, and of all of them."""
-    data, space = hs.as_labelled(batch), hs.parameter_space(net)
-    measured, step = measuring(hs.Classifier(net), space, data, batch_size=3), 0.1 * random_direction(space)
+def test_logits_after_many_steps_are_those_of_the_moved_weights(net, batch):
+    """For some images in any order, and for all of them."""
+    data = hs.as_labelled(batch)
+    space = hs.parameter_space(net)
+    after_step = logits_after_steps(hs.Classifier(net), space, data, batch_size=3)
+    step = 0.1 * random_direction(space)
     every = logits_after(hs.Classifier(net), space, step, data)
-    assert torch.allclose(measured(step, None), every)
+    assert torch.allclose(after_step(step, None), every)
     some = torch.tensor([7, 0, 3, 9, 1])
-    assert torch.allclose(measured(step, some), every[some])
+    assert torch.allclose(after_step(step, some), every[some])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: passes are not recorded here")
-def test_what_is_recorded_is_what_a_plain_pass_gives():
-    """Tangents, steps and gradients, over batches that do not divide the images, before and after the weights move."""
+def test_a_recorded_pass_gives_what_a_plain_pass_gives():
+    """Tangents, steps and gradients, in uneven batches, before and after the weights move."""
     torch.manual_seed(0)
     net = resnet18(10).cuda()
-    classifier, space = hs.Classifier(net), hs.parameter_space(net)
+    classifier = hs.Classifier(net)
+    space = hs.parameter_space(net)
     data = hs.as_labelled((torch.randn(390, 3, 32, 32), torch.arange(390) % 10))
-    resident, direction = data.resident("cuda"), 1e-3 * random_direction(space)
-    tangent, measured = logit_tangents(classifier, space, resident), measuring(classifier, space, resident)
+    resident = data.resident("cuda")
+    direction = 1e-3 * random_direction(space)
+    tangent = logit_tangents(classifier, space, resident)
+    after_step = logits_after_steps(classifier, space, resident)
     with deterministic_kernels(exact=True):
         for _ in range(2):
             plain = copy.deepcopy(net).cpu().double()
@@ -244,8 +322,8 @@ def test_what_is_recorded_is_what_a_plain_pass_gives():
             assert (tangent(direction).cpu() - slope).norm() < 1e-3 * slope.norm()
             moved = logits_after(hs.Classifier(plain), own, step, double)
             some = torch.arange(0, 390, 3)
-            assert (measured(direction, None).cpu() - moved).norm() < 1e-3 * moved.norm()
-            assert (measured(direction, some).cpu() - moved[some]).norm() < 1e-3 * moved.norm()
+            assert (after_step(direction, None).cpu() - moved).norm() < 1e-3 * moved.norm()
+            assert (after_step(direction, some).cpu() - moved[some]).norm() < 1e-3 * moved.norm()
             found = dict(soft_accuracy_gradients(classifier, space, resident, 1.0, 16))
             expected = dict(soft_accuracy_gradients(hs.Classifier(plain), own, double, 1.0, 390))
             for label, gradient in expected.items():

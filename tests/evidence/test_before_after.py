@@ -21,7 +21,7 @@ def comparison(before, after, labels, classes):
 
 
 def simulate(seed, before, after, images=200, churn=0.3):
-    """Answers with given class accuracies before and after; a share of the images draws its luck anew."""
+    """Answers with given class accuracies; a share `churn` of the images draws its luck again."""
     rng = np.random.default_rng(seed)
     classes = len(before)
     labels = np.repeat(np.arange(classes), images)
@@ -53,7 +53,7 @@ def test_differences_and_counts():
 
 
 def test_intervals_agree_with_scipys_bootstrap():
-    """The multinomial draw against scipy.stats.bootstrap over the images themselves, for a paired mean."""
+    """The multinomial draw against scipy.stats.bootstrap over images, for a paired mean."""
     images = simulate(1, [0.7], [0.8], images=300)
     change = (images.after.predicted == images.labels).double() - (images.before.predicted == images.labels).double()
     reference = stats.bootstrap((change.numpy(),), np.mean, method="percentile", n_resamples=9999, rng=0)
@@ -64,7 +64,8 @@ def test_intervals_agree_with_scipys_bootstrap():
 def test_intervals_of_sigma_agree_with_resampling_images():
     images = simulate(1, [0.6, 0.8, 0.9], [0.7, 0.8, 0.85], images=80)
     labels = images.labels
-    rng, draws = np.random.default_rng(3), []
+    rng = np.random.default_rng(3)
+    draws = []
     groups = [np.flatnonzero(labels.numpy() == j) for j in range(3)]
     for _ in range(3000):
         chosen = torch.from_numpy(np.concatenate([rng.choice(group, len(group)) for group in groups]))
@@ -103,8 +104,8 @@ def test_verdicts():
 
 
 @pytest.mark.parametrize("churn", [0.05, 0.5])
-def test_nothing_is_found_where_nothing_is(churn):
-    """200 operations that only reshuffle errors: a finding in at most 5 % plus three standard errors."""
+def test_nothing_is_found_if_nothing_changed(churn):
+    """200 operations that only reshuffle errors: findings in at most 5 % plus 3 standard errors."""
     profile = np.linspace(0.5, 0.95, 10)
     none = "no detectable change"
     found = [verdict(seed, profile, profile, images=60, churn=churn).outcome != none for seed in range(200)]
@@ -140,14 +141,16 @@ def test_calibration_error_by_hand():
 
 
 def test_corrected_sigma_is_the_true_one_on_average():
-    rng, truth, images = np.random.default_rng(0), np.linspace(0.6, 0.95, 10), 60
+    rng = np.random.default_rng(0)
+    truth = np.linspace(0.6, 0.95, 10)
+    images = 60
     draws = rng.binomial(images, truth, size=(3000, 10)) / images
     corrected = np.mean([corrected_sigma(row, np.full(10, images)) ** 2 for row in draws])
     assert np.sqrt(corrected) == pytest.approx(truth.std(), rel=0.01)
     assert corrected_sigma(np.array([0.8, 0.81]), np.array([50.0, 50.0])) == 0
 
 
-def test_a_comparison_survives_its_tensors():
+def test_answers_can_be_saved_and_read_again():
     images = simulate(0, [0.5, 0.9], [0.8, 0.9], images=60)
     again = BeforeAfter.from_tensors(images.tensors(), images.classes)
     assert paired_tests(again) == paired_tests(images)

@@ -22,7 +22,7 @@ def test_measures_by_hand():
 
 
 def test_sigma_is_the_papers():
-    """Table 2's rounded class accuracies give the text's σ of 8.57 pp; dividing by C − 1 would give 9.03."""
+    """Table 2's accuracies give the text's σ of 8.57 pp; division by C − 1 would give 9.03."""
     table2 = np.array([89.2, 90.7, 81.7, 68.6, 85.2, 69.0, 90.6, 90.5, 93.1, 89.5]) / 100
     assert sigma(table2) == pytest.approx(0.0857, abs=2e-4)
 
@@ -44,7 +44,8 @@ def test_wilson_interval_against_its_formula(n, data):
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_sampling_sigma_is_what_resampling_gives(classes):
-    rng, p, n = np.random.default_rng(0), 0.8, 50
+    rng = np.random.default_rng(0)
+    p, n = 0.8, 50
     draws = rng.binomial(n, p, size=(20000, classes)) / n
     expected = np.sqrt((draws.std(axis=1) ** 2).mean())
     assert sampling_sigma(np.full(classes, p), np.full(classes, n)) == pytest.approx(expected, rel=0.01)

@@ -4,9 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import hessian_surgery as hs
 from conftest import soft_objective
-from hessian_surgery.evidence.rates import Rates, choose, logit_unit, rates, require_classes, soft_rates
+from hessian_surgery.evidence.rates import logit_unit, rates, soft_rates, true_class_probability
 
 
 def made_up(seed, images=60, classes=4, dtype=torch.float64):
@@ -54,6 +53,14 @@ def test_the_gradient_of_the_soft_objective_is_that_of_finite_differences(seed, 
     assert (sides[0] - sides[1]) / 2e-5 == pytest.approx(float((slope * direction).sum()), rel=1e-4, abs=1e-8)
 
 
+def test_the_probability_of_the_true_class_is_a_sigmoid_of_the_soft_margin():
+    logits, labels = made_up(0)
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    true = logits.gather(1, labels[:, None]).squeeze(1)
+    expected = torch.sigmoid((true - 0.5 * (others / 0.5).logsumexp(dim=1)) / 0.5)
+    assert torch.allclose(true_class_probability(logits, labels, 0.5), expected)
+
+
 def test_the_soft_objective_prices_accuracy():
     logits, labels = made_up(0)
     accuracy, per_class = soft_rates(logits, labels, 4, 1.0)
@@ -61,33 +68,12 @@ def test_the_soft_objective_prices_accuracy():
     assert float(soft_objective(logits, labels, 4, 1.0, 2.0)) == pytest.approx(spread - 2 * float(accuracy))
 
 
-def test_the_least_sigma_above_the_floor_is_chosen():
-    found = [
-        Rates(0.90, np.array([1.0, 0.8])),
-        Rates(0.88, np.array([0.9, 0.86])),
-        Rates(0.85, np.array([0.85, 0.85])),
-        Rates(0.89, np.array([0.91, 0.87])),  # as even as the second, and more accurate
-    ]
-    assert choose(found, 0.895) == 0
-    assert choose(found, 0.88) == 3
-    assert choose(found, 0.85) == 2
-    assert choose(found, 0.9) == 0  # at the floor is above it
-    with pytest.raises(hs.InputError, match=r"keeps accuracy at 91.00 %; the best has 90.00 %"):
-        choose(found, 0.91)
-
-
 @settings(deadline=None)
 @given(seed=st.integers(0, 10_000), factor=st.floats(1e-3, 1e3))
-def test_the_unit_of_logits_scales_with_them_and_ignores_shifts_of_an_image(seed, factor):
+def test_the_logit_unit_scales_with_logits_and_ignores_a_shift_of_all_of_an_image(seed, factor):
     logits, _ = made_up(seed)
     unit = logit_unit(logits)
     shifts = torch.randn(len(logits), 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     assert unit > 0
     assert logit_unit(factor * logits) == pytest.approx(factor * unit)
     assert logit_unit(logits + 100 * shifts) == pytest.approx(unit)
-
-
-def test_a_class_without_images_is_named():
-    require_classes(torch.tensor([0, 1]), ("ant", "bee"), "held-out")
-    with pytest.raises(hs.InputError, match="class 'bee' has no image in the held-out half"):
-        require_classes(torch.tensor([0, 0]), ("ant", "bee"), "held-out")

@@ -20,8 +20,8 @@ def test_holm_agrees_with_statsmodels(p):
 
 
 @pytest.mark.parametrize(("images", "changed", "classes"), [(50, 0, 10), (100, 5, 1), (100, 30, 10), (400, 80, 1)])
-def test_detectable_change_is_found_in_four_cases_of_five(images, changed, classes):
-    """By simulation, and an image less is not."""
+def test_a_detectable_change_is_found_in_four_cases_of_five(images, changed, classes):
+    """By simulation; a change that is one image smaller is not found that often."""
     found = round(detectable_change(images, changed, classes) * images)
 
     def power(net):

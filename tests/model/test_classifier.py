@@ -14,7 +14,7 @@ from hessian_surgery.model.evaluation import check_classifier
 
 
 class Takes(nn.Module):
-    """Accepts any structure; returns what `wrap` makes of the logits."""
+    """A net that takes any structure and returns `wrap` of its logits."""
 
     def __init__(self, wrap=lambda logits: logits):
         super().__init__()
@@ -45,7 +45,7 @@ def test_logits_of_every_output_structure(wrap):
     assert torch.equal(Classifier(model).logits(x), model.fc(x))
 
 
-def test_forward_of_ones_own():
+def test_a_custom_forward():
     model = Takes()
     classifier = Classifier(model, forward=lambda module, inputs: module.fc(inputs["nested"][0]))
     assert classifier.logits({"nested": (torch.ones(1, 2),)}).shape == (1, 3)
@@ -58,7 +58,7 @@ def test_wrong_output_is_named(wrap):
 
 
 class Restless(nn.Module):
-    """Disturbs everything it can: buffers, random state, gradients, flags."""
+    """A net that disturbs all it can: buffers, random state, gradients, flags."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,7 @@ def test_evaluating_leaves_no_trace():
     assert model.later is None
 
 
-def test_what_a_module_caches_in_evaluation_can_be_differentiated():
+def test_tensors_cached_in_evaluation_can_be_differentiated():
     class Caching(nn.Linear):
         table = None
 
@@ -106,13 +106,14 @@ def test_what_a_module_caches_in_evaluation_can_be_differentiated():
                 self.table = torch.ones_like(x)
             return super().forward(x * self.table)
 
-    model, data = Caching(2, 3), hs.as_labelled((torch.randn(6, 2), torch.arange(6) % 3))
+    model = Caching(2, 3)
+    data = hs.as_labelled((torch.randn(6, 2), torch.arange(6) % 3))
     check_classifier(Classifier(model), data)
     assert hs.Hessian(model, data)(torch.ones(9)).shape == (9,)
 
 
 def test_kernel_settings_come_back():
-    """Whichever of torch's two precision interfaces the user has used."""
+    """Whichever of torch's two interfaces for precision the user has used."""
     script = """
 import torch
 import hessian_surgery as hs

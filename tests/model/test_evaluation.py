@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery.model.evaluation import answer, check_classifier, compute_logits, predict
+from hessian_surgery.model.evaluation import answer, check_classifier, compute_logits, output_name, predict
 
 
 def data(classes=3):
@@ -36,9 +36,10 @@ def test_models_that_cannot_be_measured_are_refused():
         check_classifier(twice, data())
 
 
-def test_more_outputs_than_classes_are_said():
+def test_more_outputs_than_classes_give_a_note():
     assert check_classifier(hs.Classifier(nn.Linear(4, 3)), data()) is None
     assert "5 outputs, the data 3 classes" in check_classifier(hs.Classifier(nn.Linear(4, 5)), data())
+    assert [output_name(i, ("ant", "bee")) for i in range(3)] == ["ant", "bee", "output 2"]
 
 
 def test_answers_by_hand():

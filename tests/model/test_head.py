@@ -10,7 +10,7 @@ from hessian_surgery.model.smallnet import SmallNet
 
 
 class Named(nn.Module):
-    """An encoder and a head that hands its logits over in a tuple, with the features."""
+    """An encoder and a head; returns a tuple of logits and features."""
 
     def __init__(self):
         super().__init__()
@@ -31,7 +31,7 @@ def test_the_head_of_a_small_net_and_of_a_resnet():
     assert find_head(hs.Classifier(deep), torch.randn(2, 3, 32, 32)).module is deep.fc
 
 
-def test_a_tuple_a_reading_of_ones_own_and_a_lone_layer():
+def test_heads_behind_a_tuple_a_custom_forward_and_alone():
     inputs = torch.randn(6, 4)
     named = Named()
     assert find_head(hs.Classifier(named), inputs).name == "classify"
@@ -43,7 +43,7 @@ def test_a_tuple_a_reading_of_ones_own_and_a_lone_layer():
 
 @pytest.mark.parametrize("after", [nn.ReLU(), nn.ReLU(inplace=True), nn.LogSoftmax(dim=1), nn.Linear(3, 3, bias=False)])
 def test_a_layer_with_something_after_it_is_no_head(after):
-    """Also where what comes after changes nothing on these inputs, or works in place."""
+    """Even if what comes after it changes nothing on these inputs, or works in place."""
     layer = nn.Linear(4, 3)
     nn.init.constant_(layer.bias, 100.0)
     found = [find_head(hs.Classifier(nn.Sequential(layer, last)), torch.randn(6, 4)) for last in (nn.Identity(), after)]
@@ -53,7 +53,8 @@ def test_a_layer_with_something_after_it_is_no_head(after):
 
 def test_features_go_through_the_head_to_the_logits(trained, digits_parts):
     trained.train()
-    classifier, data = hs.Classifier(trained), digits_parts.heldout
+    classifier = hs.Classifier(trained)
+    data = digits_parts.heldout
     before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
     head = find_head(classifier, data.fetch(torch.arange(2)))
     features, logits = compute_features(classifier, head, data, batch_size=100)
@@ -72,14 +73,14 @@ def test_features_go_through_the_head_to_the_logits(trained, digits_parts):
 
 
 class Cosine(nn.Linear):
-    """A linear layer in name."""
+    """A layer that is linear in name only."""
 
     def forward(self, x):
         return super().forward(nn.functional.normalize(x, dim=1))
 
 
 class Tied(nn.Module):
-    """Its head shares its weight with the layer before it."""
+    """A net whose head shares its weight with the layer before it."""
 
     def __init__(self):
         super().__init__()
@@ -95,5 +96,5 @@ class Tied(nn.Module):
     [Cosine(4, 3), Tied(), nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))],
     ids=lambda m: type(m).__name__,
 )
-def test_a_head_that_cannot_be_edited_alone_is_none(module):
+def test_a_layer_that_cannot_be_edited_alone_is_no_head(module):
     assert find_head(hs.Classifier(module), torch.randn(2, 4)) is None

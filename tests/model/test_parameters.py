@@ -38,7 +38,7 @@ def test_no_parameter_under_the_glob():
         parameter_space(frozen)
 
 
-def test_others_are_frozen_for_a_block_and_then_as_before():
+def test_other_weights_are_frozen_in_a_block_only():
     model = build("conv")
     model[1].bias.requires_grad_(False)
     space = parameter_space(model, "4.*")
@@ -64,6 +64,16 @@ def test_restore_brings_back_every_bit(scale, seed):
     space.perturb(torch.randn(space.dimension, generator=torch.Generator().manual_seed(seed)), scale)
     space.restore(saved)
     assert all(torch.equal(p, o) for p, o in zip(model.parameters(), original, strict=True))
+
+
+def test_weights_come_back_bit_for_bit_after_a_failure():
+    space = parameter_space(build("conv"))
+    before = space.snapshot()
+    with pytest.raises(ZeroDivisionError), space.keeping_weights() as kept:
+        space.perturb(torch.ones(space.dimension), 0.1)
+        assert not torch.equal(space.parameters[0], kept[0])
+        raise ZeroDivisionError
+    assert all(torch.equal(now, then) for now, then in zip(space.parameters, before, strict=True))
 
 
 def test_perturb_adds_the_scaled_direction():

@@ -24,7 +24,7 @@ def random_weights(draw, dtype, names):
     names=st.lists(st.text(min_size=1, max_size=8).filter(lambda n: n != "__metadata__"), min_size=1, unique=True),
     note=st.text(max_size=10),
 )
-def test_apply_and_revert_give_back_the_very_bytes(tmp_path_factory, seed, dtype, names, note):
+def test_apply_and_revert_give_back_the_same_bytes(tmp_path_factory, seed, dtype, names, note):
     folder = tmp_path_factory.mktemp("files")
     draw = torch.Generator().manual_seed(seed)
     base = random_weights(draw, dtype, names) | {"steps": torch.tensor(7)}
@@ -42,7 +42,7 @@ def test_apply_and_revert_give_back_the_very_bytes(tmp_path_factory, seed, dtype
 
 
 def test_a_header_that_another_program_wrote_is_kept(tmp_path):
-    """Unsorted names, odd padding: not what the safetensors library would write."""
+    """Unsorted names and odd padding, which the safetensors library would not write."""
     weights = {"z": torch.arange(4.0), "a": torch.arange(3).half()}
     header = (
         json.dumps(
@@ -60,7 +60,7 @@ def test_a_header_that_another_program_wrote_is_kept(tmp_path):
     assert read_header(tmp_path / "base.safetensors") == header
     patch = make_patch(source.weights, {"z": torch.ones(4), "a": weights["a"]}, source.sha256, source.header)
     patch.save(tmp_path / "patch.safetensors")
-    # Even from a copy of the patched weights that was saved anew, with another header.
+    # Even from a copy of the patched weights that was saved again, with another header.
     save_file({"z": torch.ones(4), "a": weights["a"]}, tmp_path / "resaved.safetensors")
     revert_patch(tmp_path / "resaved.safetensors", tmp_path / "patch.safetensors", tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "base.safetensors").read_bytes()

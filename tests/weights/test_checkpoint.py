@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -42,8 +44,6 @@ class Evil:
 
 
 def test_a_file_that_holds_code_is_refused_and_never_run(tmp_path):
-    from pathlib import Path
-
     torch.save({"state_dict": Evil()}, tmp_path / "evil.pt")
     with pytest.raises(hs.InputError, match="could run code: refused"):
         read_checkpoint(tmp_path / "evil.pt")

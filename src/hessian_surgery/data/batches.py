@@ -47,7 +47,7 @@ def move(inputs: Inputs, device: torch.device) -> Inputs:
 
 
 def channels_last(inputs: Inputs) -> Inputs:
-    """The same values with the channels of images on a GPU innermost: convolutions run twice as fast."""
+    """The same values, with channels innermost for images on a GPU: twice as fast to convolve."""
     return map_tensors(
         lambda tensor: tensor.to(memory_format=torch.channels_last) if tensor.is_cuda and tensor.ndim == 4 else tensor,
         inputs,

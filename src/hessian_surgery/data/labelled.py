@@ -138,7 +138,7 @@ def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], classes: Se
 
 
 def _known_targets(dataset: Any) -> Any:
-    """Labels that a dataset offers without reading a sample, as torchvision's do; None if it has none."""
+    """Labels that a dataset offers without reading samples, as torchvision's do; None if none."""
     if isinstance(dataset, Subset):
         inner = _known_targets(dataset.dataset)
         return None if inner is None else torch.as_tensor(inner)[torch.as_tensor(dataset.indices)]

@@ -18,7 +18,7 @@ Sampling: TypeAlias = Literal["natural", "stratified"]
 def stratified_split(
     data: LabelledSet, fractions: Sequence[float] = (0.5, 0.5), seed: int = 0
 ) -> tuple[LabelledSet, ...]:
-    """Split a set into disjoint parts; each holds its fraction of every class, to the nearest sample.
+    """Split a set into disjoint parts; each has its fraction of every class, to the nearest sample.
 
     Args:
         data: the set to split.
@@ -83,8 +83,8 @@ def hessian_batch(
     Args:
         data: the images to draw from, usually training images.
         samples: n.
-        sampling: "natural" draws uniformly. "stratified" draws n/C of each class; a class with fewer
-            gives all it has, and the others make up for it.
+        sampling: "natural" draws uniformly. "stratified" draws n/C of each class; a class with
+            fewer gives all it has, and the others make up for it.
         seed: fixes the draw, together with `iteration`.
         iteration: 0 for a batch given once (Algorithm 2's input), t for one drawn per iteration.
     """

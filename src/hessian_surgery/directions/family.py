@@ -43,8 +43,8 @@ class Directions:
         scales: length (K,) of the step in weight space that a coefficient of 1 means.
         changes: change of each image's logits per unit coefficient (K, N, C). It is on the weights'
             device, or on the host or on disk if it takes too much memory there.
-        exact: number of directions, from the first, whose changes are linear at any length; those of
-            biases are.
+        exact: number of directions, from the first, whose changes are linear at any length, as
+            those of biases are.
     """
 
     name: str

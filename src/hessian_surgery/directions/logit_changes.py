@@ -89,7 +89,7 @@ def lacks_forward_mode(error: RuntimeError) -> bool:
 
 
 def logit_difference(change: Change, direction: Tensor, amplitude: float, unit: float) -> tuple[Tensor, float]:
-    """Compute (z(θ + a q) − z(θ)) / a for all images (N, C), and the a that moves logits by `PROBE`.
+    """Compute (z(θ + a q) − z(θ)) / a for all images (N, C), and an a that moves them by `PROBE`.
 
     Args:
         change: function from a step (p,) to the change of the logits (N, C), by a forward pass.

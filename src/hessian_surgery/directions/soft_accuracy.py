@@ -1,4 +1,4 @@
-"""Gradients of each class's soft accuracy in weight space: a backward pass over each class's images."""
+"""Gradients of the classes' soft accuracies: one backward pass over the images of each class."""
 
 from collections.abc import Callable, Generator
 from typing import TypeAlias

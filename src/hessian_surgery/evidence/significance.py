@@ -37,7 +37,7 @@ def detectable_change(images: int, changed: int, tests: int = 1) -> float:
 
 
 def _power(net: int, changed: int, level: float) -> float:
-    """How often the test finds gains that exceed losses by `net` on average, of `changed` images."""
+    """How often the test detects gains that exceed losses by `net`, among `changed` images."""
     critical = int(stats.binom.ppf(level / 2, changed, 0.5))
     if stats.binom.cdf(critical, changed, 0.5) > level / 2:
         critical -= 1

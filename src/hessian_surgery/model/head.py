@@ -39,7 +39,7 @@ def find_head(classifier: Classifier, inputs: Inputs) -> Head | None:
 
     module = classifier.module
     names = [id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False)]
-    # A subclass or a parametrized layer may do more than W x + b. A tied weight has another layer too.
+    # A subclass or parametrized layer may do more than W x + b. Another layer uses a tied weight.
     linear = [
         (name, layer)
         for name, layer in module.named_modules()

@@ -57,7 +57,7 @@ class ParameterSpace:
         return torch.cat([tensor.reshape(-1).to(self.device, self.dtype) for tensor in tensors])
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """Split a vector (p,) into tensors like the parameters; views unless device or dtype differ."""
+        """Split a vector (p,) into tensors like the parameters, as views if possible."""
         pieces = vector.split([parameter.numel() for parameter in self.parameters])
         pairs = zip(pieces, self.parameters, strict=True)
         return [piece.view_as(parameter).to(parameter.device, parameter.dtype) for piece, parameter in pairs]
@@ -78,7 +78,7 @@ class ParameterSpace:
 
     @contextmanager
     def keeping_weights(self) -> Iterator[Snapshot]:
-        """Bring the weights back bit for bit after this block, even if it raises; gives the snapshot."""
+        """Restore the weights bit for bit after this block, even if it raises."""
         before = self.snapshot()
         try:
             yield before

@@ -1,4 +1,4 @@
-"""Apply and revert a patch on checkpoint files: safetensors byte for byte, torch files by tensor."""
+"""Apply and revert patches on checkpoint files: safetensors, and the tensors of torch files."""
 
 from pathlib import Path
 from typing import Any

@@ -37,7 +37,7 @@ class Checkpoint:
         return {name: tensor.dtype for name, tensor in self.weights.items()}
 
     def normalization(self) -> tuple[list[float], list[float]] | None:
-        """Mean and standard deviation that inputs were normalised with per channel; None if unknown."""
+        """Mean and standard deviation of each channel of the inputs; None if the file has none."""
         texts = [self.metadata.get(f"normalize_{key}") for key in ("mean", "std")]
         if None in texts:
             return None

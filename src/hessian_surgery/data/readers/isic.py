@@ -23,7 +23,7 @@ def read_isic(folder: Path, preprocessing: Preprocessing, seed: int) -> tuple[La
 
     Args:
         folder: holds `*Training_GroundTruth.csv`, the other tables and the images, at any depth.
-        preprocessing: how images become inputs; it needs a size, since ISIC's images differ in size.
+        preprocessing: how images become inputs; it needs a size, since the images differ in size.
         seed: fixes the split.
     """
     rows = _truth(_only(folder, "*Training_GroundTruth.csv"))
@@ -76,7 +76,7 @@ def _diagnosis(row: dict[str, float]) -> str:
 
 
 def _test_images(folder: Path, names: list[str], seed: int) -> list[str]:
-    """Draw a share of the lesions, with all their images; an image without one counts as its own."""
+    """Draw a share of the lesions, with all their images; an image without one counts as one."""
     lesions = dict.fromkeys(names, "")
     for path in folder.rglob("*Training_Metadata.csv"):
         with path.open(newline="", encoding="utf-8", errors="replace") as file:

@@ -77,11 +77,8 @@ def compare(
             continue
         outputs = replace(outputs, largest_budget=max(protocol.budgets))
         base = base or outputs
-        for entry in members:
-            observer.remark(f"running {entry.name}")
-            seconds = trained + _family_seconds(entry, outputs)
-            context = RunContext(outputs, base, splits, protocol, observer, seconds)
-            results += run_entry(entry, context, present, place)
+        context = RunContext(outputs, base, splits, protocol, observer, trained)
+        results += _run_entries(members, context, present, place)
     assert base is not None  # `nothing` comes first and has no trunk
     return make_fronts(base, results, splits, protocol)
 
@@ -105,6 +102,18 @@ def compare_logits(outputs: ModelOutputs, protocol: Protocol | None = None, obse
     context = RunContext(outputs, outputs, splits, protocol, observer or Observer())
     results = [result for entry in protocol.entries for result in run_from_outputs(entry, context)]
     return make_fronts(outputs, results, splits, protocol)
+
+
+def _run_entries(
+    entries: list[Entry], context: RunContext, model: ComparedModel, folder: Path | None
+) -> list[EntryResult]:
+    """Run the entries that share a trunk."""
+    results: list[EntryResult] = []
+    for entry in entries:
+        context.observer.remark(f"running {entry.name}")
+        seconds = context.seconds_before + _family_seconds(entry, context.outputs)
+        results += run_entry(entry, replace(context, seconds_before=seconds), model, folder)
+    return results
 
 
 def _family_seconds(entry: Entry, outputs: ModelOutputs) -> float:

@@ -18,7 +18,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.files import write_json
 from hessian_surgery.model.losses import make_loss
 from hessian_surgery.operation.operate import environment
-from hessian_surgery.report.figures import save_figure
+from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies import bulk_walk, effective_rank, linearization, spectrum, stability
 from hessian_surgery.studies.setting import LOG, Seeking
 from hessian_surgery.types import Progress as Report

@@ -28,7 +28,7 @@ from hessian_surgery.files import claimed, write_text
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.report.card import model_card
 from hessian_surgery.report.run import load_run
-from hessian_surgery.report.writing import PAGE
+from hessian_surgery.report.write_report import PAGE
 from hessian_surgery.studies.predictors import METHOD
 from hessian_surgery.studies.zoo import RECIPES
 from hessian_surgery.weights.checkpoint import read_checkpoint

@@ -31,10 +31,10 @@ from hessian_surgery.operation.operate import environment, operate
 from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
 from hessian_surgery.report.diagnosis_page import diagnosis_page
-from hessian_surgery.report.drawings import diagnosis_figures, run_figures, save_figures
+from hessian_surgery.report.figure_files import diagnosis_figures, run_figures, save_figures
 from hessian_surgery.report.run import load_run, run_of
 from hessian_surgery.report.run_page import run_page
-from hessian_surgery.report.writing import PAGE
+from hessian_surgery.report.write_report import PAGE
 
 # How `operate` exits where the run is written and a criterion of --accept is not met.
 NOT_ACCEPTED = 3
@@ -97,7 +97,7 @@ def operate_on(
     if criteria is not None:
         failed = unmet(criteria, outcome.findings.heldout)
         outcome = replace(outcome, acceptance={"criteria": asdict(criteria), "failed": failed})
-    write_text(folder / PAGE, run_page(run_of(outcome, checkpoint, inputs)))
+    write_text(folder / PAGE, run_page(run_of(outcome, outcome.patch(checkpoint), inputs)))
     outcome.save(folder, checkpoint, inputs)
     return outcome
 

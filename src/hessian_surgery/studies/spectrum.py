@@ -17,7 +17,7 @@ from hessian_surgery.curvature.operators import GaussNewton, Hessian
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
+from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.setting import LOG, Seeking, Setting, open_setting, part_of, plan_basis
 from hessian_surgery.types import Array, Progress
 from hessian_surgery.weights.tensorfile import save_tensors

@@ -30,7 +30,7 @@ from hessian_surgery.paper.plan import Plan, plan
 from hessian_surgery.paper.presets import paper_config
 from hessian_surgery.paper.sensitivity import sensitivity
 from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
-from hessian_surgery.report.writing import write_report
+from hessian_surgery.report.write_report import write_report
 from hessian_surgery.version import __version__ as __version__
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The pages of real runs in a real browser: quiet, closed, usable by keyboard and screen reader, and quick."""
+"""Pages of real runs in a real browser: no errors, no requests, keyboard, screen reader, speed."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from runs import HOSTILE, give_front, hundred_classes, renamed
+from runs import HOSTILE, give_front, hundred_classes, renamed, save_run
 
 import hessian_surgery as hs
 from conftest import operate
@@ -38,7 +38,7 @@ def chromium():
 
 @dataclass
 class Visit:
-    """A page that was opened, what it complained about, and what it asked for beside itself."""
+    """An open page, its messages to the console, and what it requested."""
 
     page: object
     complaints: list[str] = field(default_factory=list)
@@ -76,20 +76,18 @@ def reports(chromium, tmp_path_factory, _trained, digits_parts):
 
     save_tensors(place / "base.safetensors", _trained)
     inputs = {"model": "smallnet", "checkpoint": str(place / "base.safetensors"), "data": "digits", "seed": "0"}
-    operate(net(), digits_parts, SHORT).save(place / "digits", None, inputs | {"out": str(place / "digits")})
-    operate(net(), renamed(digits_parts, HOSTILE), SHORT).save(
-        place / "hostile", None, {"data": "<b>", "out": "'\"<i>"}
-    )
+    outcome = operate(net(), digits_parts, SHORT)
+    save_run(outcome, place / "digits", inputs | {"out": str(place / "digits")})
+    outcome = operate(net(), renamed(digits_parts, HOSTILE), SHORT)
+    save_run(outcome, place / "hostile", {"data": "<b>", "out": "'\"<i>"})
     module, parts = hundred_classes()
-    hs.operate(module, **parts, config=hs.SurgeryConfig(budget=0.02, iterations=1)).save(
-        place / "hundred", None, inputs
-    )
-    operate(net(), digits_parts, hs.LoopConfig(iterations=3, search=hs.SpikeSearch(hessian_samples=64))).save(
-        place / "loop", None, inputs
-    )
+    outcome = hs.operate(module, **parts, config=hs.SurgeryConfig(budget=0.02, iterations=1))
+    save_run(outcome, place / "hundred", inputs)
+    outcome = operate(net(), digits_parts, hs.LoopConfig(iterations=3, search=hs.SpikeSearch(hessian_samples=64)))
+    save_run(outcome, place / "loop", inputs)
     hs.write_report(place / "loop")
     hs.write_report(place / "hundred")
-    # The digits net gains accuracy as its classes are evened out, so that its own front is the same at every budget.
+    # Digits gain accuracy as classes become even: their own front is the same at every budget.
     for name in ("digits", "hostile"):
         give_front(place / name)
     return place
@@ -121,8 +119,10 @@ def test_a_page_is_quiet_and_closed_and_fits(reports, visit, name, width):
 @pytest.mark.parametrize("name", EXPLORED)
 def test_the_slider_moves_the_bars_by_keyboard(reports, visit, name):
     found = visit(reports / name / "report.html")
-    slider, before = found.page.locator("#budget"), bars(found.page)
-    spoken, command = slider.get_attribute("aria-valuetext"), found.page.locator("#explored").inner_text()
+    slider = found.page.locator("#budget")
+    before = bars(found.page)
+    spoken = slider.get_attribute("aria-valuetext")
+    command = found.page.locator("#explored").inner_text()
     slider.focus()
     slider.press("Home")
     slider.press("ArrowRight")
@@ -149,7 +149,7 @@ def test_bars_bands_and_protected_classes_are_those_of_the_front(reports, visit,
         assert row.locator(".shield").count() == (j in front["protected"])
 
 
-def test_a_hundred_classes_answer_within_a_tenth_of_a_second(reports, visit):
+def test_a_hundred_classes_move_within_a_tenth_of_a_second(reports, visit):
     page = visit(reports / "hundred/report.html").page
     slowest = page.evaluate(
         """async () => {
@@ -218,7 +218,7 @@ def test_everything_is_reached_by_tab(reports, visit):
 
 
 def explore(page, run, budget):
-    """Go to a budget, run the command that the page then gives, word by word, and return what it found."""
+    """Go to a budget, run the command that the page shows, and return its config and result."""
     page.locator("#budget").press(budget)
     command = shlex.split(page.locator("#explored").inner_text())
     assert command[0] == "hessian-surgery"
@@ -229,7 +229,7 @@ def explore(page, run, budget):
 
 @pytest.fixture
 def operated(run, monkeypatch, tmp_path, checkpoint, capsys):
-    """The folder of an operation by the command line, in the working folder."""
+    """The folder of an operation by the command line, in the working directory."""
     monkeypatch.chdir(tmp_path)
     options = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--budget", "0.005"]
     assert run("operate", *options, "--out", "first run") == 0
@@ -246,7 +246,7 @@ def test_the_copied_command_does_what_was_chosen(visit, run, operated):
 
 
 def test_the_copied_command_lands_inside_its_bands(visit, run, operated):
-    """What it does to the held-out images is what the explorer foresaw, for nine classes of ten."""
+    """Nine classes of ten reach what the explorer predicted for the held-out images."""
     front = json.loads((operated / "result.json").read_text())["front"]
     _, landed = explore(visit(operated / "report.html").page, run, "End")
     point = [p for p in front["points"] if p["objective"] == "sigma"][-1]

@@ -20,7 +20,7 @@ def test_an_operation_writes_its_page_and_its_figures(run, capsys, tmp_path, inp
     assert run("operate", *inputs, *SHORT, "--out", "run", "--figures", "figures") == 0
     assert "report: run/report.html" in capsys.readouterr().err
     page = (tmp_path / "run/report.html").read_text()
-    assert {"classes.svg", "sensitivity.png", "iterations.svg"} <= names(tmp_path / "figures")
+    assert {"classes.svg", "responses.png", "iterations.svg"} <= names(tmp_path / "figures")
     config = json.loads((tmp_path / "run/config.json").read_text())
     assert config["inputs"]["out"] == "run"
     assert config["inputs"]["budget"] == "0.01"
@@ -70,7 +70,7 @@ def test_a_diagnosis_with_a_folder_writes_its_page(run, capsys, tmp_path, inputs
     assert "Spectrum: spikes and residuals" in page
     assert "hessian-surgery diagnose --model smallnet" in page
     assert names(tmp_path / "figures") == {
-        f"{n}.{k}" for n in ("classes", "sensitivity", "spectrum") for k in ("svg", "png")
+        f"{n}.{k}" for n in ("classes", "responses", "spectrum") for k in ("svg", "png")
     }
     assert run("report", "diagnosis", "--html") == 0
     assert (tmp_path / "diagnosis/report.html").read_text() == page
@@ -91,4 +91,4 @@ def test_a_comparison_writes_its_page_and_a_run_can_show_its_front(run, capsys, 
     assert run("report", "run", "--compare", "front") == 2
     assert "add --html" in capsys.readouterr().err
     assert run("report", "run", "--html", "--compare", "front") == 0
-    assert "The front: surgery, class bias and the others" in (tmp_path / "run/report.html").read_text()
+    assert "The front: σ and worst class against accuracy" in (tmp_path / "run/report.html").read_text()

@@ -1,18 +1,17 @@
 import pytest
 import yaml
-from runs import HOSTILE, renamed
+from runs import HOSTILE, make_run, renamed
 
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.report.card import model_card
-from hessian_surgery.report.run import run_of
 
 
 @pytest.fixture(params=["plain", "hostile"])
 def run(request, trained, digits_parts):
     parts = digits_parts if request.param == "plain" else renamed(digits_parts, HOSTILE)
     outcome = operate(trained, parts, hs.SurgeryConfig(budget=0.01, max_drop=0.03, iterations=1))
-    return run_of(outcome, None, {"model": "smallnet", "data": "parquet:a 'b' ```c", "out": "run"})
+    return make_run(outcome, {"model": "smallnet", "data": "parquet:a 'b' ```c", "out": "run"})
 
 
 def test_the_head_is_what_hugging_face_reads(run):

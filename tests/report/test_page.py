@@ -1,10 +1,9 @@
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from runs import HOSTILE, give_front, made_up_front, renamed
+from runs import HOSTILE, give_front, made_up_front, make_run, renamed, save_run
 
 import hessian_surgery as hs
 from conftest import operate
@@ -13,8 +12,8 @@ from hessian_surgery.model.smallnet import SmallNet
 from hessian_surgery.report.explorer import explored_command
 from hessian_surgery.report.markup import embedded, name, short, text
 from hessian_surgery.report.provenance import command_line, reproduction
-from hessian_surgery.report.run import direction_names, load_run, run_of
-from hessian_surgery.report.run_page import halves_gap, run_page, significance
+from hessian_surgery.report.run import load_run
+from hessian_surgery.report.run_page import calibration_gap, run_page, significance
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 INPUTS = {
@@ -27,11 +26,14 @@ INPUTS = {
 
 
 class Outline(HTMLParser):
-    """Which elements a page has, whether they are closed, and its ids and attributes."""
+    """The elements of a page, its ids and attributes; fails if an element is not closed."""
 
     def __init__(self, page):
         super().__init__()
-        self.open, self.tags, self.ids, self.attributes, self.labels = [], [], [], [], []
+        self.open = []
+        self.tags = []
+        self.ids = []
+        self.attributes = []
         self.feed(page)
         assert self.open == []
 
@@ -51,8 +53,8 @@ class Outline(HTMLParser):
 
 
 CONFIGS = {
-    "planned": hs.SurgeryConfig(budget=0.01, max_drop=0.03, iterations=1),
-    "loop": hs.SurgeryConfig.loop(iterations=3, hessian_samples=64),
+    "default": hs.SurgeryConfig(budget=0.01, max_drop=0.03, iterations=1),
+    "loop": hs.LoopConfig(iterations=3, search=hs.SpikeSearch(hessian_samples=64)),
 }
 
 
@@ -64,27 +66,28 @@ def outcome(request, _trained, digits_parts):
 
 
 def test_the_page_says_all_that_was_found(outcome, tmp_path):
-    page = run_page(run_of(outcome, None, INPUTS))
+    run = make_run(outcome, INPUTS)
+    page = run_page(run)
     outline = Outline(page)
     assert outline.tags.count("h1") == 1
     assert len(outline.ids) == len(set(outline.ids))
     places = [value.removeprefix("#") for key, value in outline.attributes if key == "href"]
     assert set(places) <= set(outline.ids)
-    spikes = {"spectrum"} if outcome.config.algorithm == "loop" else set()
-    assert {"warnings", "classes", "flows", "sensitivity", "iterations", "reproduce"} | spikes < set(places)
-    assert ("spectrum" in places) == bool(spikes)
+    assert {"warnings", "classes", "flows", "responses", "iterations", "reproduce"} < set(places)
+    assert ("spectrum" in places) == (run.config["algorithm"] == "loop")
+    assert ("explore" in places) == (run.config["algorithm"] == "default")
     assert text(outcome.verdict.sentence) in page
     after = outcome.findings.heldout.metrics()[1]
     assert all(f">{100 * value:.1f} <small>" in page for value in after.per_class)
     assert page.count('<tr><th scope="row"><bdi>') >= 10
     assert "SHA-256, weights after" in page
     assert "--checkpoint &#x27;a file/base&#x27;&quot;&#x27;&quot;&#x27;s.safetensors&#x27;" in page
-    outcome.save(tmp_path / "run", None, INPUTS)
+    save_run(outcome, tmp_path / "run", INPUTS)
     assert hs.write_report(tmp_path / "run").read_text() == page
 
 
 def test_nothing_is_loaded_and_nothing_but_its_own_style_and_script_counts(outcome):
-    page = run_page(run_of(outcome, None, {}))
+    page = run_page(make_run(outcome, {}))
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page).group(1)
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
@@ -97,8 +100,8 @@ def test_nothing_is_loaded_and_nothing_but_its_own_style_and_script_counts(outco
 
 def test_hostile_names_are_only_names(trained, digits_parts, tmp_path):
     parts = renamed(digits_parts, HOSTILE)
-    outcome = operate(trained, parts, CONFIGS["planned"])
-    outcome.save(tmp_path / "run", None, {"data": "</script><b>", "out": '"><i>'})
+    outcome = operate(trained, parts, CONFIGS["default"])
+    save_run(outcome, tmp_path / "run", {"data": "</script><b>", "out": '"><i>'})
     give_front(tmp_path / "run")
     page = (tmp_path / "run/report.html").read_text()
     assert {"b", "i", "img"}.isdisjoint(Outline(page).tags)
@@ -124,33 +127,41 @@ def test_text_is_escaped_and_on_one_line(written):
         found.encode("utf-8")
 
 
-def test_directions_have_names(outcome):
-    run = run_of(outcome, None, INPUTS)
-    names = direction_names(run)
-    assert len(names) == len(run.result["iterations"][0]["sensitivity"])
-    if outcome.config.algorithm == "loop":
-        assert names[0] == "spike 1"
-    else:
-        assert (names[0], names[10]) == ("bias of 0", "gradient of 0")
-    told = run.result | {"choices": {"direction_names": ["mine"]}}
-    assert direction_names(replace(run, result=told)) == ["mine"]
+def test_responses_are_those_of_the_first_iteration(outcome):
+    run = make_run(outcome, INPUTS)
+    recorded = run.result["iterations"][0]["responses"]
+    assert run.responses.values == recorded["values"]
+    assert run.responses.directions == recorded["directions"]
+    recorded["directions"] = [f"my {i}" for i in range(len(recorded["values"]))]
+    page = run_page(run)
+    assert "<bdi>my 0</bdi>" in page
+    words = "the step's length" if run.config["algorithm"] == "loop" else "a coefficient of 1 moves the logits"
+    assert words in page
+
+
+def test_spikes_that_have_not_converged_are_counted(outcome):
+    run = make_run(outcome, INPUTS)
+    first = run.result["iterations"][0]
+    first |= {"eigenvalues": [3.0, 2.0], "residuals": [0.5, 0.0]}
+    run.config["search"]["tolerance"] = 0.01
+    assert "At a tolerance of 0.01 for the relative residual, 1 of 2 have not converged." in run_page(run)
 
 
 def test_the_explored_command_is_the_runs_own_with_another_aim(outcome):
-    run = run_of(outcome, None, INPUTS | {"target": "sigma", "budget": "0.002", "iterations": "3"})
+    run = make_run(outcome, INPUTS | {"target": "sigma", "budget": "0.002", "iterations": "3"})
     command = explored_command(run, "worst", 0.005)
     assert command == (
         "hessian-surgery operate --model smallnet --checkpoint 'a file/base'\"'\"'s.safetensors' --data digits "
         "--seed 0 --target worst --budget 0.005 --iterations 1 --out 'my run-worst-0.005'"
     )
-    assert 'target="worst", targets={}, budget=0.005' in explored_command(run_of(outcome, None, {}), "worst", 0.005)
+    assert 'target="worst", targets={}, budget=0.005' in explored_command(make_run(outcome, {}), "worst", 0.005)
     assert command_line("compare", {"image_size": 32}) == "hessian-surgery compare --image-size 32"
     again = reproduction("operate", INPUTS, {}, {}).body
     assert "--out &#x27;my run-again&#x27; --seed 0" in again
 
 
-def test_the_explorer_is_there_where_a_front_is(outcome, tmp_path):
-    run = run_of(outcome, None, INPUTS)
+def test_the_explorer_is_there_if_there_is_a_front(trained, digits_parts):
+    run = make_run(operate(trained, digits_parts, CONFIGS["default"]), INPUTS)
     run.result["front"] = None
     assert 'id="explore"' not in run_page(run)
     run.result["front"] = made_up_front(run.result)
@@ -159,9 +170,9 @@ def test_the_explorer_is_there_where_a_front_is(outcome, tmp_path):
     assert page.count("<li data-class=") == 10
 
 
-def test_a_gap_between_the_halves_is_said(outcome):
-    run = run_of(outcome, None, INPUTS)
-    told = halves_gap(run)
+def test_overfitting_to_the_calibration_images_is_said(outcome):
+    run = make_run(outcome, INPUTS)
+    told = calibration_gap(run)
     before, after = run.findings.calibration.metrics()
     assert (told is not None) == (after.sigma - before.sigma < run.findings.tests.sigma.interval[0])
 
@@ -182,15 +193,32 @@ def test_significance_in_words(gained, lost, p, claim, sign, words):
 
 
 def test_a_run_is_read_again_as_it_was(outcome, tmp_path):
-    outcome.save(tmp_path / "run", None, INPUTS)
-    one, two = run_of(outcome, None, INPUTS), load_run(tmp_path / "run")
+    save_run(outcome, tmp_path / "run", INPUTS)
+    one = make_run(outcome, INPUTS)
+    two = load_run(tmp_path / "run")
     assert one.hashes == two.hashes
     assert one.config == json.loads(json.dumps(two.config))
     assert json.loads(json.dumps(one.result)) == two.result
 
 
 def test_a_comparison_of_other_classes_is_refused(outcome, tmp_path):
-    outcome.save(tmp_path / "run", None, INPUTS)
-    (tmp_path / "compare.json").write_text('{"classes": ["cat"]}')
-    with pytest.raises(hs.InputError, match=r"compare: the classes of .* give one of the same model"):
+    save_run(outcome, tmp_path / "run", INPUTS)
+    (tmp_path / "compare.json").write_text('{"classes": ["cat"], "schema_version": 2}')
+    with pytest.raises(hs.InputError, match=r"compare: .* has other classes than .*; give a comparison of the same"):
+        hs.write_report(tmp_path / "run", comparison=tmp_path)
+
+
+@pytest.mark.parametrize(("command", "content"), [("compare", '{"schema_version": 1}'), ("diagnose", "{}")])
+def test_folders_of_an_earlier_version_are_refused(tmp_path, command, content):
+    file = {"compare": "compare.json", "diagnose": "diagnosis.json"}[command]
+    (tmp_path / file).write_text(content)
+    words = rf"^run: {tmp_path} was written by an earlier version \(schema 1\); {command} again$"
+    with pytest.raises(hs.InputError, match=words):
+        hs.write_report(tmp_path)
+
+
+def test_a_comparison_of_an_earlier_version_is_refused(outcome, tmp_path):
+    save_run(outcome, tmp_path / "run", INPUTS)
+    (tmp_path / "compare.json").write_text('{"schema_version": 1}')
+    with pytest.raises(hs.InputError, match=r"^compare: .* an earlier version \(schema 1\); compare again$"):
         hs.write_report(tmp_path / "run", comparison=tmp_path)

@@ -2,7 +2,7 @@
 
 import json
 
-from hessian_surgery.report.figures import save_figure
+from hessian_surgery.report.figure_style import save_figure
 
 
 def check_report(study, result, folder):

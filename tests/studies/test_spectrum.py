@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 import hessian_surgery as hs
 from conftest import build, dense_hessian
 from hessian_surgery.curvature.density import Density
-from hessian_surgery.report.figures import save_figure
+from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies.spectrum import describe, draw, measure_bulk, spectrum_study
 
 

@@ -36,8 +36,8 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.report.comparison_page import comparison_page
-from hessian_surgery.report.drawings import save_figures
-from hessian_surgery.report.writing import PAGE
+from hessian_surgery.report.figure_files import save_figures
+from hessian_surgery.report.write_report import PAGE
 from hessian_surgery.weights.checkpoint import stored_state
 from hessian_surgery.weights.patch import make_patch
 from hessian_surgery.weights.tensorfile import save_tensors

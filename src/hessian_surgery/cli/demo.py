@@ -12,7 +12,7 @@ from hessian_surgery.cli.operate import operate_on, show_outcome
 from hessian_surgery.cli.options import Json, Seed
 from hessian_surgery.files import claimed, write_text
 from hessian_surgery.operation.config import SurgeryConfig
-from hessian_surgery.report.writing import PAGE
+from hessian_surgery.report.write_report import PAGE
 from hessian_surgery.weights.checkpoint import read_checkpoint
 from hessian_surgery.weights.tensorfile import save_tensors
 

@@ -24,8 +24,8 @@ from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.diagnosis import Diagnosis
 from hessian_surgery.paper.diagnosis import diagnose as diagnose_model
 from hessian_surgery.report.diagnosis_page import diagnosis_page
-from hessian_surgery.report.drawings import diagnosis_figures, save_figures
-from hessian_surgery.report.writing import PAGE
+from hessian_surgery.report.figure_files import diagnosis_figures, save_figures
+from hessian_surgery.report.write_report import PAGE
 
 # Of `diagnosis.json`.
 SCHEMA_VERSION = 2

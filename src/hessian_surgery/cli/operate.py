@@ -21,10 +21,10 @@ from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.cost import estimate_cost
 from hessian_surgery.operation.operate import operate as operate_on_model
 from hessian_surgery.operation.outcome import Outcome
-from hessian_surgery.report.drawings import run_figures, save_figures
+from hessian_surgery.report.figure_files import run_figures, save_figures
 from hessian_surgery.report.run import load_run, run_of
 from hessian_surgery.report.run_page import run_page
-from hessian_surgery.report.writing import PAGE
+from hessian_surgery.report.write_report import PAGE
 
 # The exit code if the run is written but a criterion of --accept is not met.
 NOT_ACCEPTED = 3

@@ -19,7 +19,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, read_json, write_json, write_text
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.environment import environment
-from hessian_surgery.report.figures import save_figure
+from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies.predictors import METHOD, Case, examine_model, load_cases, make_case
 from hessian_surgery.studies.relations import Predictors, relate
 from hessian_surgery.studies.scatter import describe, draw, to_markdown

@@ -12,10 +12,10 @@ from hessian_surgery.cli.output import print_json, print_notes
 from hessian_surgery.cli.tables import print_findings
 from hessian_surgery.errors import InputError
 from hessian_surgery.operation.outcome import load_findings
-from hessian_surgery.report.drawings import run_figures, save_figures
+from hessian_surgery.report.figure_files import run_figures, save_figures
 from hessian_surgery.report.markdown import to_markdown
 from hessian_surgery.report.run import load_run
-from hessian_surgery.report.writing import write_report
+from hessian_surgery.report.write_report import write_report
 
 
 @dataclass(frozen=True, kw_only=True)

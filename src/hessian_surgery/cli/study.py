@@ -19,7 +19,7 @@ from hessian_surgery.cli.options import SearchOptions, SpikeOptions, StudyOption
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.files import write_json
 from hessian_surgery.operation.environment import environment
-from hessian_surgery.report.figures import save_figure
+from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies import bulk_walk, effective_rank, linearization, stability
 from hessian_surgery.studies.setting import LOG, SEARCH
 from hessian_surgery.types import Progress as Report

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from hessian_surgery.comparison.fronts import Fronts, Row
-from hessian_surgery.report.charts import UNSEEN
-from hessian_surgery.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
+from hessian_surgery.report.figure_data import UNSEEN
+from hessian_surgery.report.figure_style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

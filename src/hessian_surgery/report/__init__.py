@@ -1,1 +1,1 @@
-"""Reports of finished runs."""
+"""Reports of operations, comparisons and diagnoses, as pages, Markdown, model cards and figures."""

@@ -1,53 +1,55 @@
-"""The page of a comparison: the advice, the front against class bias and the other rivals, and how to do it again."""
+"""The page of a comparison: the advice, warnings, the front, and how to reproduce it."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from hessian_surgery.report import charts
-from hessian_surgery.report.markup import name, percent, points, side_by_side, table, text
+from hessian_surgery.report import page_charts
+from hessian_surgery.report.figure_data import FRONT_LABELS
+from hessian_surgery.report.markup import name, percent, points, side_by_side, table, text, tiles, warning_list
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction
 
 
 def comparison_page(content: dict[str, Any]) -> str:
-    """The whole page, from the contents of `compare.json`."""
+    """Make the whole page from the contents of `compare.json`."""
     base = content["base"]
     labels = {"accuracy": "Accuracy", "balanced_accuracy": "Balanced", "sigma": "σ", "worst": "Worst class"}
-    tiles = "".join(
-        f"<div><dt>{label}</dt><dd><strong>{percent(base[key])}</strong> {'pp' if key == 'sigma' else '%'}</dd></div>"
+    figures = {
+        label: f"<strong>{percent(base[key])}</strong> {'pp' if key == 'sigma' else '%'}"
         for key, label in labels.items()
+    }
+    opening = (
+        f'<p class="verdict advice">{text(content["advice"]["sentence"])}</p>{tiles(figures)}'
+        f'<p class="note">The model as it is: {content["images"]:,} images in {len(content["classes"])} classes, '
+        f"split into calibration and held-out images {content['splits']} times; means over the held-out images.</p>"
     )
-    said = (
-        f"The model as it is, on held-out halves of {content['images']:,} images in {len(content['classes'])} classes, "
-        f"halved {content['splits']} times."
-    )
-    opening = f'<p class="verdict advice">{text(content["advice"]["sentence"])}</p><dl class="tiles">{tiles}</dl>'
-    opening += f'<p class="note">{said}</p>'
     sections = [_warnings(content), front_section(content)]
     sections.append(reproduction("compare", content["inputs"], facts_of(content), content.get("hashes", {})))
     return make_page("Comparison report", opening, sections)
 
 
 def front_section(content: dict[str, Any], opening: str = "") -> Section:
-    """The front: σ and the worst class of every method against the change of accuracy, and a table, below `opening`."""
-    methods, base = content["methods"], content["base"]
-    drawn = (
-        charts.front(methods, base, "sigma", "σ of class accuracies (pp)"),
-        charts.front(methods, base, "worst", "worst class (%)"),
-    )
+    """Show σ and the worst class of every method against the change of accuracy, and a table.
+
+    Args:
+        content: the contents of `compare.json`.
+        opening: HTML above them.
+    """
+    methods = content["methods"]
+    drawn = (page_charts.front(methods, content["base"], figure) for figure in FRONT_LABELS)
     words = (
-        f'{opening}<p class="note">Means over {content["splits"]} splits on held-out halves. Further right is more '
-        "accurate; a lower σ and a higher worst class are more even. Bars are standard errors; ▼ and ▲ mark a σ that "
-        "is below or above class bias's at the same accuracy beyond noise.</p>"
+        f'{opening}<p class="note">Means over the held-out images of {content["splits"]} splits. Accuracy grows to '
+        "the right; classes are more even where σ is lower and the worst class is higher. Bars are standard errors; "
+        "▼ and ▲ mark a σ significantly below or above that of class bias at the same accuracy.</p>"
     )
-    head = ("method", "gives up pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "σ against class bias pp")
-    rows = table(head, _merged(methods), "Every method at every budget, on held-out halves", "numbers")
-    body = words + side_by_side(*drawn) + charts.front_legend(methods) + rows
-    return Section("front", "The front: surgery, class bias and the others", body)
+    head = ("method", "budget pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "σ against class bias pp")
+    rows = table(head, _merged(methods), "Every method at every budget, on held-out images", "numbers")
+    body = words + side_by_side(*drawn) + page_charts.front_legend(methods) + rows
+    return Section("front", "The front: σ and worst class against accuracy", body)
 
 
 def _merged(methods: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Rows of the table; budgets at which a method answers alike share one."""
+    """Rows of the table; budgets at which a method has the same figures share one."""
     found: list[tuple[str, ...]] = []
     for method in methods:
         title, budget, *figures = _row(method)
@@ -65,8 +67,8 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
     against = ""
     if paired:
         low, high = paired["interval"]
-        sure = " ▼" if high < 0 else " ▲" if low > 0 else ""
-        against = f"{points(paired['difference'], 2)} [{points(low, 2)}, {points(high, 2)}]{sure}"
+        sign = " ▼" if high < 0 else " ▲" if low > 0 else ""
+        against = f"{points(paired['difference'], 2)} [{points(low, 2)}, {points(high, 2)}]{sign}"
     return (
         name(row["name"]),
         budget,
@@ -83,8 +85,5 @@ def _warnings(content: dict[str, Any]) -> Section:
     for row in content["methods"]:
         if row["failed_splits"]:
             failed[row["name"]] = (len(row["failed_splits"]), row["reason"])
-    lines = [
-        f"<li>{name(key)} failed on {count} splits: {text(reason)}</li>" for key, (count, reason) in failed.items()
-    ]
-    body = f'<ul class="warnings">{"".join(lines)}</ul>' if lines else "<p>None: every method ran on every split.</p>"
-    return Section("warnings", "Warnings", body)
+    lines = [f"{name(key)} failed on {count} splits: {text(reason)}" for key, (count, reason) in failed.items()]
+    return Section("warnings", "Warnings", warning_list(lines))

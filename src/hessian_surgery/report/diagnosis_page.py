@@ -1,8 +1,9 @@
-"""The page of a diagnosis: the advice, each class, the spectrum, S, and how to do it again."""
+"""The page of a diagnosis: the advice, each class, S, the spectrum, and how to reproduce it."""
 
 from typing import Any
 
-from hessian_surgery.report import charts
+from hessian_surgery.report import page_charts
+from hessian_surgery.report.figure_data import make_spikes, spike_responses, weakest_first
 from hessian_surgery.report.markup import (
     class_scale,
     name,
@@ -10,35 +11,38 @@ from hessian_surgery.report.markup import (
     scale_floor,
     table,
     text,
+    tiles,
     warning_list,
     with_interval,
 )
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction
-from hessian_surgery.report.sensitivity import sensitivity_section, spectrum_section, spike_names
+from hessian_surgery.report.responses import responses_section
+from hessian_surgery.report.spectrum import spectrum_section
 
 
 def diagnosis_page(content: dict[str, Any]) -> str:
-    """The whole page, from the contents of `diagnosis.json`."""
-    metrics, structure = content["metrics"], content["structure"]
+    """Make the whole page from the contents of `diagnosis.json`."""
+    metrics = content["metrics"]
+    structure = content["structure"]
     axes = len(structure["singular_values"])
-    tiles = {
+    tolerance = content["tolerance"]
+    figures = {
         "σ": f"<strong>{percent(metrics['sigma'])}</strong> pp",
         "Worst class": f"<strong>{percent(metrics['worst'])}</strong> %",
         "Accuracy": f"<strong>{percent(metrics['accuracy'])}</strong> %",
         "Effective rank of S": f"<strong>{structure['effective_rank']:.1f}</strong> of {axes}",
     }
-    shown = "".join(f"<div><dt>{key}</dt><dd>{value}</dd></div>" for key, value in tiles.items())
-    opening = f'<p class="verdict advice">{text(content["advice"])}</p><dl class="tiles">{shown}</dl>'
-    spikes = spike_names(len(content["eigenvalues"]))
+    spikes = make_spikes(content["eigenvalues"], content["residuals"], tolerance)
     sections = [
         _warnings(content),
         _classes(content),
-        sensitivity_section(content["sensitivity"], spikes, content["classes"]),
-        *spectrum_section(content["eigenvalues"], content["residuals"], content["tolerance"]),
+        responses_section(spike_responses(content)),
+        spectrum_section(spikes, tolerance),
         reproduction("diagnose", content["inputs"], facts_of(content), content["hashes"]),
     ]
-    return make_page("Diagnosis", opening, sections)
+    opening = f'<p class="verdict advice">{text(content["advice"])}</p>{tiles(figures)}'
+    return make_page("Diagnosis report", opening, sections)
 
 
 def _warnings(content: dict[str, Any]) -> Section:
@@ -54,17 +58,16 @@ def _classes(content: dict[str, Any]) -> Section:
     metrics = content["metrics"]
     floor = scale_floor(metrics["interval"])
     rows = []
-    for j in sorted(range(len(content["classes"])), key=lambda j: metrics["per_class"][j]):
-        value, (low, high) = metrics["per_class"][j], metrics["interval"][j]
+    for j in weakest_first(metrics["per_class"]):
+        value = metrics["per_class"][j]
+        low, high = metrics["interval"][j]
         rows.append(
             (
                 name(content["classes"][j]),
-                charts.interval_row(floor, (low, value, high)),
+                page_charts.interval_row(floor, (low, value, high)),
                 f"{metrics['count'][j]:,}",
                 with_interval(value, (low, high)),
             )
         )
-    shown = table(
-        ("class", class_scale(floor), "images", "accuracy %"), rows, "Accuracy of each class, weakest first", "classes"
-    )
-    return Section("classes", "Each class", shown)
+    head = ("class", class_scale(floor), "images", "accuracy %")
+    return Section("classes", "Each class", table(head, rows, "Accuracy of each class, weakest first", "classes"))

@@ -1,15 +1,17 @@
-"""A finished run as Markdown, for a colleague or a pull request."""
+"""An operation as Markdown, for a colleague or a pull request."""
 
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
 from hessian_surgery.operation.outcome import Findings
 
 SUMMARY = {"sigma": "σ", "worst": "worst class", "balanced_accuracy": "balanced", "accuracy": "accuracy"}
+# With more classes than this, only those that changed most are listed.
 MANY_CLASSES = 24
 
 
 def to_markdown(findings: Findings) -> str:
-    """The verdict, the figures over all classes, each class, flows and notes."""
-    images, tests = findings.heldout, findings.tests
+    """Write the verdict, the figures over all classes, each class, flows and warnings."""
+    images = findings.heldout
+    tests = findings.tests
     before, after = images.metrics()
     lines = [f"**{plain(findings.verdict.sentence)}**", "", f"{len(images.labels)} held-out images.", ""]
     lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
@@ -20,49 +22,56 @@ def to_markdown(findings: Findings) -> str:
     ]
     shown, left_out = most_changed(before.per_class, after.per_class)
     for j in shown:
-        test, (bottom, top) = tests.per_class[j], after.interval[j]
+        test = tests.per_class[j]
+        bottom, top = after.interval[j]
         lines.append(
             f"| {plain(images.classes[j])} | {before.count[j]} | {100 * before.per_class[j]:.1f} | "
             f"{100 * after.per_class[j]:.1f} [{100 * bottom:.0f}, {100 * top:.0f}] | "
             f"{100 * (after.per_class[j] - before.per_class[j]):+.1f} | {100 * test.detectable:.1f} | "
             f"{f'{test.p_holm:.2g}' if test.claim else 'too few images'} |"
         )
-    lines += ["", f"{left_out} more classes changed less."] * bool(left_out)
+    if left_out:
+        lines += ["", f"{left_out} more classes changed less."]
     lines += ["", *(f"- {plain(str(flow))}" for flow in main_flows(tests))]
     lines += ["", *(f"> {plain(warning)}" for warning in findings.warnings)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def summary_rows(findings: Findings) -> list[tuple[str, ...]]:
-    """What is said of all classes together: label, before, after, change."""
+    """List the figures over all classes: label, before, after, change."""
     before, after = findings.heldout.metrics()
     tests = findings.tests
     rows: list[tuple[str, ...]] = [
         (label, *(f"{100 * getattr(metrics, name):.1f} %" for metrics in (before, after)), str(getattr(tests, name)))
         for name, label in SUMMARY.items()
     ]
-    pairs = {"σ less sampling noise": tests.sigma_corrected, "calibration error": tests.calibration_error}
+    pairs = {"σ minus sampling noise": tests.sigma_corrected, "calibration error": tests.calibration_error}
     for label, (old, new) in pairs.items():
         rows.append((label, f"{100 * old:.1f} %", f"{100 * new:.1f} %", f"{100 * (new - old):+.1f} pp"))
-    (old, new), change, (low, high) = tests.nll, tests.nll_change.difference, tests.nll_change.interval
-    rows.append(("loss (nats)", f"{old:.3f}", f"{new:.3f}", f"{change:+.3f} [{low:+.3f}, {high:+.3f}]"))
+    old, new = tests.nll
+    low, high = tests.nll_change.interval
+    change = f"{tests.nll_change.difference:+.3f} [{low:+.3f}, {high:+.3f}]"
+    rows.append(("loss (nats)", f"{old:.3f}", f"{new:.3f}", change))
     rows.append(("predictions changed", "", f"{100 * tests.churn:.1f} %", ""))
     return rows
 
 
 def most_changed(before: list[float], after: list[float]) -> tuple[list[int], int]:
-    """The classes to show: all, or the most changed of many; weakest first. And how many are left out."""
+    """Choose the classes to show, weakest first, and count the others.
+
+    These are all classes, or the `MANY_CLASSES` that changed most.
+    """
     classes = sorted(range(len(before)), key=lambda j: -abs(after[j] - before[j]))[:MANY_CLASSES]
     return sorted(classes, key=lambda j: before[j]), len(before) - len(classes)
 
 
 def main_flows(tests: PairedTests) -> list[Flow]:
-    """The five classes that changed most images."""
+    """Choose the five classes with the most changed images."""
     return sorted(tests.flows, key=lambda flow: -(flow.gained + flow.lost))[:5]
 
 
 def plain(text: str) -> str:
-    """Text that Markdown leaves alone, in a table too."""
+    """Escape text for Markdown, tables included."""
     for mark in "\\`*_{}[]<>#|":
         text = text.replace(mark, "\\" + mark)
     return " ".join(text.split())

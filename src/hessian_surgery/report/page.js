@@ -1,6 +1,6 @@
 "use strict";
 
-// Commands: to the clipboard, or selected where there is none (a file opened from disk).
+// Copy a command. Without a clipboard (a file opened from disk), select it.
 function copy(place) {
   const code = document.getElementById(place);
   const said = document.getElementById("said");
@@ -29,7 +29,7 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", () => copy(button.dataset.copy));
 }
 
-// The explorer: one point of the front at a time.
+// The explorer shows one point of the front at a time.
 const held = document.getElementById("front-data");
 if (held) {
   const front = JSON.parse(held.textContent);
@@ -59,15 +59,16 @@ if (held) {
     const place = Math.min(slider.value, points.length - 1);
     const point = points[place];
     for (const group of document.querySelectorAll("[data-front]")) {
-      [...group.children].forEach((mark, i) => mark.classList.toggle("here", group.dataset.front === objective && i === place));
+      const shown = group.dataset.front === objective;
+      [...group.children].forEach((mark, i) => mark.classList.toggle("here", shown && i === place));
     }
     const budget = `${Number((100 * point.budget).toFixed(3))} pp`;
     document.getElementById("budget-value").textContent = budget;
-    slider.setAttribute("aria-valuetext", `${budget}: accuracy ${percent(point.accuracy)} %, σ ${percent(point.sigma)} pp, ` +
-      `worst class ${percent(point.worst)} %`);
-    write("foreseen-accuracy", point.accuracy, "%");
-    write("foreseen-sigma", point.sigma, "pp");
-    write("foreseen-worst", point.worst, "%");
+    const overall = `accuracy ${percent(point.accuracy)} %, σ ${percent(point.sigma)} pp`;
+    slider.setAttribute("aria-valuetext", `${budget}: ${overall}, worst class ${percent(point.worst)} %`);
+    write("predicted-accuracy", point.accuracy, "%");
+    write("predicted-sigma", point.sigma, "pp");
+    write("predicted-worst", point.worst, "%");
     for (const row of rows) {
       const value = point.per_class[row.j];
       row.fill.setAttribute("width", `${100 * value}%`);

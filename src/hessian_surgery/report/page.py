@@ -1,4 +1,4 @@
-"""The page: one self-contained HTML file, with its style and script inside and no way out."""
+"""A page: one self-contained HTML file that holds its style and script and loads nothing."""
 
 import base64
 import hashlib
@@ -13,7 +13,13 @@ from hessian_surgery.version import __version__
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: its id, which is also what links to it say, its heading, and what is below it as HTML."""
+    """A part of a page.
+
+    Attributes:
+        place: its id, and the text of the link to it.
+        title: its heading, plain text.
+        body: what is below the heading, HTML.
+    """
 
     place: str
     title: str
@@ -21,15 +27,16 @@ class Section:
 
 
 def make_page(title: str, opening: str, sections: Sequence[Section]) -> str:
-    """A whole document.
+    """Make a whole document.
 
     Args:
         title: plain text, for the window and the first heading.
-        opening: HTML between the heading and the sections: the verdict.
+        opening: the verdict, HTML between the heading and the sections.
         sections: in order.
     """
-    style, script = _asset("page.css"), _asset("page.js")
-    # Nothing may be loaded from anywhere, and only this very style and script count.
+    style = _asset("page.css")
+    script = _asset("page.js")
+    # The browser may load nothing, and may use this style and this script only.
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"

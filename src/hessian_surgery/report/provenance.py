@@ -1,4 +1,4 @@
-"""How to do it again: the command, the seed, hashes and versions."""
+"""The section about how to get the same results: command, seed, hashes and versions."""
 
 import shlex
 from collections.abc import Mapping
@@ -9,36 +9,40 @@ from hessian_surgery.report.page import Section
 
 
 def command_line(command: str, options: Mapping[str, Any]) -> str:
-    """A command for a shell, from options as `config.json` keeps them."""
+    """Write a command for a shell, from options as `config.json` keeps them."""
     words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     return shlex.join(["hessian-surgery", command, *words])
+
+
+def ran_as_command(options: Mapping[str, Any]) -> bool:
+    """Tell a run of the command line from a call in Python, which records no source of data."""
+    return not {"data", "calibration_data", "logits"}.isdisjoint(options)
 
 
 def reproduction(
     command: str, options: Mapping[str, Any], facts: Mapping[str, Any], hashes: Mapping[str, str]
 ) -> Section:
-    """The section that says how to get the same figures again.
+    """Say how to get the same results.
 
     Args:
-        command: the command's name.
-        options: those it was given; empty where it was called from Python.
-        facts: seed, versions, device, time, by name.
-        hashes: SHA-256 by what it is of.
+        command: its name.
+        options: those that it was given; empty if it was called from Python.
+        facts: seed, versions, device and time, by name.
+        hashes: SHA-256, by the name of what was hashed.
     """
-    if {"data", "calibration_data", "logits"} & options.keys():
-        how = "<p>From the folder that it was first run in; <code>--out</code> must be a new folder.</p>"
-        elsewhere = {"out": f"{options['out']}-again"} if "out" in options else {}
-        how += copyable(command_line(command, {**options, **elsewhere}), "again")
+    if ran_as_command(options):
+        how = "<p>Run this where you ran it the first time; <code>--out</code> must name a new folder.</p>"
+        renamed = {"out": f"{options['out']}-again"} if "out" in options else {}
+        how += copyable(command_line(command, {**options, **renamed}), "again")
     else:
-        how = "<p>It was called from Python: <code>config.json</code> holds every choice that was made.</p>"
+        how = "<p>This was called from Python; <code>config.json</code> holds all settings.</p>"
     rows = [(text(key), text(value)) for key, value in facts.items()]
     rows += [(f"SHA-256, {text(key)}", f'<code class="hash">{text(value)}</code>') for key, value in hashes.items()]
-    return Section(
-        "reproduce", "How to reproduce it", how + table(("what", "value"), rows, "Seed, versions and hashes", "facts")
-    )
+    facts_table = table(("what", "value"), rows, "Seed, versions and hashes", "facts")
+    return Section("reproduce", "How to reproduce this", how + facts_table)
 
 
 def facts_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Seed, time and environment of what a command wrote."""
+    """Collect seed, time and environment from the contents of a JSON file."""
     seconds = {"seconds": f"{content['seconds']:.1f}"} if "seconds" in content else {}
     return {"seed": content["seed"], **seconds, **content["environment"]}

@@ -1,4 +1,4 @@
-"""Run: all that a report says about a finished operation, from the operation itself or from its folder."""
+"""Run: a finished operation as reports need it, from memory or from its folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,7 @@ from typing import Any
 
 from hessian_surgery.files import read_json
 from hessian_surgery.operation.outcome import Findings, Outcome, load_findings, read_result
-from hessian_surgery.report.sensitivity import COEFFICIENT, LENGTH, spike_names
-from hessian_surgery.weights.checkpoint import Checkpoint
+from hessian_surgery.report.figure_data import Responses, Spike, make_spikes
 from hessian_surgery.weights.patch import WeightPatch, load_patch
 
 
@@ -17,10 +16,10 @@ class Run:
     """A finished operation.
 
     Attributes:
-        findings: what the images say.
+        findings: what changed for the calibration and the held-out images.
         result: the contents of `result.json`.
         config: the contents of `config.json`.
-        hashes: of the checkpoint file, where there was one, and of the weights before and after.
+        hashes: SHA-256 of the weights before and after, and of the checkpoint file if there is one.
     """
 
     findings: Findings
@@ -34,23 +33,44 @@ class Run:
         return self.findings.heldout.classes
 
     @property
-    def unit(self) -> str:
-        """What the rows of S count along."""
-        return COEFFICIENT if self.config["algorithm"] == "planned" else LENGTH
+    def responses(self) -> Responses:
+        """How the classes responded to each direction in the first iteration."""
+        recorded = self.result["iterations"][0]["responses"]
+        return Responses(recorded["directions"], self.classes, recorded["values"], recorded["unit"])
 
     @property
-    def front(self) -> dict[str, Any] | None:
-        """What other budgets and objectives are foreseen to do, where the operation computed it."""
-        return self.result.get("front")
+    def spikes(self) -> list[Spike]:
+        """Spikes of the first iteration; empty if none were sought."""
+        first = self.result["iterations"][0]
+        if not first["eigenvalues"]:
+            return []
+        return make_spikes(first["eigenvalues"], first["residuals"], self.tolerance)
+
+    @property
+    def tolerance(self) -> float:
+        """Relative residual at which a spike has converged."""
+        return self.config["search"]["tolerance"]
+
+    @property
+    def failed_criteria(self) -> list[str] | None:
+        """Acceptance criteria that the run does not meet; None if it had to meet none."""
+        acceptance: dict[str, Any] | None = self.result.get("acceptance")
+        return None if acceptance is None else acceptance["failed"]
 
 
-def run_of(outcome: Outcome, source: Checkpoint | None, inputs: Mapping[str, Any]) -> Run:
-    """The run that `outcome.save(folder, source, inputs)` writes."""
-    return Run(outcome.findings, outcome.as_dict(), outcome.recorded(inputs), _hashes(outcome.patch(source)))
+def run_of(outcome: Outcome, patch: WeightPatch, inputs: Mapping[str, Any]) -> Run:
+    """Make the run that `outcome.save` writes.
+
+    Args:
+        outcome: the finished operation.
+        patch: its patch, `outcome.patch(source)`.
+        inputs: the options that it was started with; empty if it was called from Python.
+    """
+    return Run(outcome.findings, outcome.as_dict(), outcome.recorded(inputs), _hashes(patch))
 
 
 def load_run(folder: Path) -> Run:
-    """The run that a folder holds; every statistic is made again from the answers to each image."""
+    """Read a run from its folder; every statistic is computed again from the stored predictions."""
     result = read_result(folder)
     return Run(
         findings=load_findings(folder),
@@ -58,24 +78,6 @@ def load_run(folder: Path) -> Run:
         config=read_json(folder / "config.json", "run"),
         hashes=_hashes(load_patch(folder / "patch.safetensors")),
     )
-
-
-def direction_names(run: Run) -> list[str]:
-    """What each row of S is: a bias, a class gradient or a spike; its number where that cannot be told."""
-    first = run.result["iterations"][0]
-    rows, spikes, classes = len(first["sensitivity"]), len(first["eigenvalues"]), run.classes
-    named: list[str] | None = run.result["choices"].get("direction_names")
-    if named is not None:
-        return named
-    if rows == spikes:
-        return spike_names(rows)
-    gradients = [f"gradient of {name}" for name in classes] if run.config["directions"] != "spikes" else []
-    tail = [*gradients, *spike_names(spikes)]
-    # Left out are biases where the head has none or it may not move, and gradients that are next to nothing.
-    for found in ([*(f"bias of {name}" for name in classes), *tail], tail):
-        if len(found) == rows:
-            return found
-    return [f"direction {i + 1}" for i in range(rows)]
 
 
 def _hashes(patch: WeightPatch) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Axes and marks as inline SVG: text that can be selected, colours that follow the page's theme."""
+"""Axes and marks as inline SVG: text can be selected, colours follow the page's theme."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from hessian_surgery.report.markup import minus, text
 
-# As many colours as style sheets name, then the strokes and marks change.
+# The style sheet names this many colours; after them the strokes change.
 COLOURS = 6
 STROKES = ("", "5 3", "1.5 2.5", "7 2 1.5 2")
+SHAPES = ("circle", "square", "diamond", "up", "down")
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Panel:
     y: tuple[float, float]
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where a pair of values lies."""
+        """Place a pair of values."""
         (x0, x1), (y0, y1) = self.x, self.y
         return (
             round(self.left + self.width * (x - x0) / (x1 - x0), 1),
@@ -32,7 +33,7 @@ class Panel:
 
 
 def picture(width: float, height: float, parts: Iterable[str], title: str, description: str) -> str:
-    """A whole figure; `title` and `description` are what a screen reader says of it."""
+    """Make a whole figure; a screen reader reads `title` and `description`."""
     said = f"{text(title)}. {text(description)}"
     return (
         f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{said}">{"".join(parts)}</svg>'
@@ -47,9 +48,11 @@ def axes(
     y_ticks: Sequence[float],
     written: Callable[[float], str] = lambda value: number(value),
 ) -> str:
-    """Grid lines, ticks and labels; `written` says how values on the upright axis are."""
-    left, right = panel.left, panel.left + panel.width
-    top, bottom = panel.top, panel.top + panel.height
+    """Draw grid lines, ticks and labels; `written` formats the ticks of the vertical axis."""
+    left = panel.left
+    right = left + panel.width
+    top = panel.top
+    bottom = top + panel.height
     parts = []
     for value in y_ticks:
         y = panel.at(panel.x[0], value)[1]
@@ -67,7 +70,7 @@ def axes(
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round values within a range."""
+    """Choose at most about `most` round values within a range."""
     step = 10 ** math.floor(math.log10(max(high - low, 1e-12) / most))
     step *= next(factor for factor in (1, 2, 5, 10, 20) if (high - low) / (step * factor) <= most)
     first = math.ceil(low / step - 1e-9)
@@ -75,34 +78,35 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def spread(values: Iterable[float], pad: float = 0.06, least: float = 1e-9) -> tuple[float, float]:
-    """A range that holds all values with some room."""
+    """Find a range that holds all values, with some room at both ends."""
     found = list(values)
-    low, high = min(found), max(found)
+    low = min(found)
+    high = max(found)
     room = max((high - low) * pad, least)
     return low - room, high + room
 
 
 def number(value: float) -> str:
-    """A tick's label."""
+    """Write the label of a tick."""
     return minus(f"{value:.6g}")
 
 
 def power(exponent: float) -> str:
-    """A power of ten: as a number where that is short."""
+    """Write a power of ten, as a plain number if that is short."""
     if -3 <= exponent <= 4:
         return f"{10.0**exponent:,.{max(0, -int(exponent))}f}"
     return "10" + f"{int(exponent)}".translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def line(panel: Panel, pairs: Iterable[tuple[float, float]], kind: str, stroke: str = "") -> str:
-    """A line through points."""
+    """Draw a line through points."""
     places = " ".join(f"{x},{y}" for x, y in (panel.at(*pair) for pair in pairs))
     dashes = f' stroke-dasharray="{stroke}"' if stroke else ""
     return f'<polyline class="line {kind}" points="{places}"{dashes}/>'
 
 
 def mark(shape: str, x: float, y: float, kind: str, size: float = 4) -> str:
-    """A mark of one of five shapes."""
+    """Draw a mark: a cross or one of `SHAPES`."""
     if shape == "circle":
         return f'<circle class="mark {kind}" cx="{x}" cy="{y}" r="{size}"/>'
     corners = {
@@ -118,10 +122,7 @@ def mark(shape: str, x: float, y: float, kind: str, size: float = 4) -> str:
     return f'<polygon class="mark {kind}" points="{places}"/>'
 
 
-SHAPES = ("circle", "square", "diamond", "up", "down")
-
-
 def look(i: int) -> tuple[str, str, str]:
-    """Colour's class, mark and stroke of the series number i: neither colour nor stroke alone tells them apart."""
+    """Choose colour class, mark and stroke of series `i`; not colour alone tells series apart."""
     turn = i // COLOURS
     return f"c{i % COLOURS + 1}", SHAPES[i % len(SHAPES)], STROKES[turn % len(STROKES)]

@@ -15,7 +15,7 @@ from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import answer
 from hessian_surgery.model.parameters import Snapshot
-from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
+from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.heading import Kind, bulk_alignment, norm, turn
 from hessian_surgery.studies.setting import SEARCH, open_finder, open_measured, part_of
 from hessian_surgery.types import Progress

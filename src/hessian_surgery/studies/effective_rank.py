@@ -15,7 +15,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import predict
-from hessian_surgery.report.figures import BLUE, SKY, VERMILION, new_figure
+from hessian_surgery.report.figure_style import BLUE, SKY, VERMILION, new_figure
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.studies.setting import SEARCH, open_finder, open_measured, part_of, spike_rows
 from hessian_surgery.types import Array, Progress

@@ -13,7 +13,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.paper.plan import Plan, plan, strong_floor
 from hessian_surgery.paper.sensitivity import accuracies, sensitivity
-from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
+from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.curves import Fit, fit_line, fit_offset_power, fit_power_law
 from hessian_surgery.studies.setting import SEARCH, open_finder, open_measured, part_of
 from hessian_surgery.types import Array, Progress

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hessian_surgery.comparison.figure import COLOURS, MARKS
-from hessian_surgery.report.figures import GREY, new_figure
+from hessian_surgery.report.figure_style import GREY, new_figure
 from hessian_surgery.report.markdown import plain
 from hessian_surgery.studies.predictors import GAINS, PREDICTORS, Case, Measured
 from hessian_surgery.studies.relations import Predictors, Relation

@@ -18,7 +18,7 @@ from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch, plan_basi
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.report.figures import BLUE, GREY, VERMILION, new_figure
+from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.setting import LOG, SEARCH, open_finder, part_of
 from hessian_surgery.types import Array, Progress
 from hessian_surgery.weights.tensorfile import save_tensors

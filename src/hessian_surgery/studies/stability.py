@@ -15,7 +15,7 @@ from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.report.figures import BLUE, GREEN, VERMILION, new_figure
+from hessian_surgery.report.figure_style import BLUE, GREEN, VERMILION, new_figure
 from hessian_surgery.seeding import generator
 from hessian_surgery.studies.setting import SEARCH, open_finder, part_of, spike_rows
 from hessian_surgery.studies.subspaces import common_coordinates, diagonal_cosines, matched_cosines, principal_angles

@@ -1,4 +1,4 @@
-"""One look for all figures, and files of them that are whole and the same from run to run."""
+"""One style for all figures, and files of them that are complete and equal from run to run."""
 
 import warnings
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import written_beside
 
-if TYPE_CHECKING:  # matplotlib takes most of a second to import, so only those who draw pay for it
+if TYPE_CHECKING:  # importing matplotlib takes most of a second, which only drawing should cost
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -30,15 +30,21 @@ STYLE: dict[Any, Any] = {
     "xtick.labelsize": 10,
     "ytick.labelsize": 10,
 }
-# Text stays text, so that it can be searched, and ids come from a fixed salt, so that the same figure is the same file.
+# Text stays text, which can be searched. A fixed salt gives the same figure the same ids.
 SAVING: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "hessian-surgery", "savefig.dpi": 150}
 FORMATS = ("svg", "png")
 
 
 def new_figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8.0, 5.0)) -> "tuple[Figure, list[Axes]]":
-    """An empty figure in the common style, and its axes row by row; `size` is width and height in inches.
+    """Make an empty figure in the common style, and its axes row by row.
 
-    The figure belongs to its caller alone: pyplot, which keeps figures for the whole process, is not involved.
+    The figure belongs to its caller alone: pyplot, which keeps figures for the whole process, is
+    not involved.
+
+    Args:
+        rows: of axes.
+        columns: of axes.
+        size: width and height in inches.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -50,7 +56,7 @@ def new_figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8.0
 
 
 def save_figure(figure: "Figure", path: str | Path) -> None:
-    """Write a figure as SVG or PNG, by the path's suffix; the file is whole or not there."""
+    """Write a figure as SVG or PNG, by the path's suffix; the file is complete or absent."""
     from matplotlib import rc_context
 
     path = Path(path)
@@ -59,7 +65,7 @@ def save_figure(figure: "Figure", path: str | Path) -> None:
         raise InputError(f"path: got {path.name!r}; give a name that ends in .svg or .png")
     metadata = {"Date": None} if kind == "svg" else {}
     with written_beside(path) as beside, rc_context(SAVING), warnings.catch_warnings():
-        # A class's name may hold letters that no installed font has; a box in the PNG is all that comes of it.
+        # No installed font may have the letters of a class's name: the PNG then shows boxes.
         warnings.filterwarnings("ignore", message=".*missing from font")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support .* natively")
         figure.savefig(beside, format=kind, metadata=metadata)

@@ -2,7 +2,7 @@ import matplotlib
 import pytest
 
 import hessian_surgery as hs
-from hessian_surgery.report.figures import BLUE, new_figure, save_figure
+from hessian_surgery.report.figure_style import BLUE, new_figure, save_figure
 
 
 def sketch():

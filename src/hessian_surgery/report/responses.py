@@ -1,0 +1,49 @@
+"""The section about how each class responds to each direction."""
+
+from hessian_surgery.report import page_charts
+from hessian_surgery.report.figure_data import Responses
+from hessian_surgery.report.markup import folded, minus, name, scrolled, table
+from hessian_surgery.report.page import Section
+
+# With more classes than this, the table lists only the strongest directions of each class.
+WHOLE_TABLE = 24
+STRONGEST = ("strongest direction", "second", "third")
+UNITS = {
+    "length": "the step's length in weight space",
+    "coefficient": "the direction's coefficient (a coefficient of 1 moves the logits by the median margin)",
+}
+
+
+def responses_section(responses: Responses) -> Section:
+    """Show responses as a heat map, and as a table."""
+    heat_map = scrolled(page_charts.heat_map(responses), "Responses of classes to directions")
+    words = (
+        "<p>How the accuracy of each class responds to a step along each direction, in percentage points per 0.01 of "
+        f'{UNITS[responses.unit]}. <span class="swatch up">+</span> rises, '
+        '<span class="swatch down">−</span> falls.</p>'
+    )
+    many = len(responses.classes) > WHOLE_TABLE
+    figures = _strongest(responses) if many else _every_figure(responses)
+    return Section("responses", "Which direction moves which class", words + heat_map + figures)
+
+
+def _every_figure(responses: Responses) -> str:
+    rows = [(name(title), *map(_shown, row)) for title, row in zip(responses.directions, responses.values, strict=True)]
+    head = ("direction", *map(name, responses.classes))
+    return folded("All responses as a table", table(head, rows, "Response of each class to each direction", "numbers"))
+
+
+def _strongest(responses: Responses) -> str:
+    """For each class, the directions that it responds to most."""
+    titles = responses.directions
+    values = responses.values
+    rows = []
+    for j, title in enumerate(responses.classes):
+        ranked = sorted(range(len(titles)), key=lambda i: -abs(values[i][j]))[: len(STRONGEST)]
+        rows.append((name(title), *(f"{name(titles[i])} {_shown(values[i][j])}" for i in ranked)))
+    caption = "The strongest directions of each class"
+    return folded(caption, table(("class", *STRONGEST[: len(titles)]), rows, caption))
+
+
+def _shown(value: float) -> str:
+    return minus(f"{value:+.2f}")

@@ -45,7 +45,7 @@ def test_a_loop_has_no_front(trained, digits_parts):
 
 
 def test_a_band_holds_what_other_images_show():
-    """Draw the truth, the images that it was predicted from and the others: 19 of 20 are inside, and not all of them."""
+    """Draw the truth, the images it was predicted from and the others: 19 of 20 are inside."""
     draw, inside = np.random.default_rng(0), []
     fitted, held = np.full(400, 40.0), np.full(400, 60.0)
     for _ in range(20):

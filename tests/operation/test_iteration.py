@@ -297,7 +297,7 @@ def bent(seed):
 )
 @settings(max_examples=5, deadline=None, derandomize=True)
 def test_no_kept_step_breaks_a_limit_against_the_starting_model(seed, budget, max_drop, protect, target):
-    """Measured again after every iteration: accuracy, and each protected class, all iterations together; the goal is nearer."""
+    """Measured again after every iteration, from the start: limits hold, and the goal is nearer."""
     config = hs.SurgeryConfig(budget=budget, max_drop=max_drop, protect=protect, target=target)
     problem = posed(bent(seed), config, count=50, seed=seed)
     base, scores = measured(problem), []

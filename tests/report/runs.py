@@ -59,58 +59,12 @@ def hundred_classes() -> tuple[nn.Module, dict[str, hs.LabelledSet]]:
 
 def make_run(outcome: Outcome, inputs: dict[str, Any]) -> Run:
     """The run of a finished operation."""
-    run = run_of(outcome, outcome.patch(), inputs)
-    return replace(run, result=as_new_format(run.result, run.config), config=new_config(run.config))
+    return run_of(outcome, outcome.patch(), inputs)
 
 
 def save_run(outcome: Outcome, folder: Path, inputs: dict[str, Any]) -> None:
     """Write the folder of a finished operation."""
     outcome.save(folder, None, inputs)
-    run = make_run(outcome, inputs)
-    (folder / "result.json").write_text(json.dumps(run.result))
-    (folder / "config.json").write_text(json.dumps(run.config))
-
-
-# --- DELETE AT THE MERGE, with the calls in the two functions above.
-# --- They turn what operations still write into records of schema 2, and leave these as they are.
-def as_new_format(result: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """`result.json` of schema 2."""
-    if result["schema_version"] == 2:
-        return result
-    return result | {
-        "schema_version": 2,
-        "iterations": [new_record(record, result["classes"], config) for record in result["iterations"]],
-    }
-
-
-def new_record(record: dict[str, Any], classes: list[str], config: dict[str, Any]) -> dict[str, Any]:
-    """A record of schema 2."""
-    gone = ("alpha", "alpha_max", "sensitivity", "phase", "deflation", "gain", "front")
-    loop = config["algorithm"] == "loop"
-    values = record["sensitivity"]
-    labels = [] if loop else [f"bias of {name}" for name in classes] + [f"gradient of {name}" for name in classes]
-    labels = labels[: len(values)] + [f"spike {i + 1}" for i in range(len(values) - len(labels))]
-    if loop:
-        own = {key: record[key] for key in ("phase", "alpha_max", "deflation")}
-    else:
-        gain = {"predicted": record["gain"]["foreseen"], "error": record["gain"]["error"]}
-        own = {"length": record["alpha_max"], "gain": gain}
-    responses = {"directions": labels, "unit": "length" if loop else "coefficient", "values": values}
-    kept = {key: value for key, value in record.items() if key not in gone}
-    return kept | {"coefficients": record["alpha"], "responses": responses} | own
-
-
-def new_config(config: dict[str, Any]) -> dict[str, Any]:
-    """`config.json` of schema 2, as far as reports read it."""
-    if "search" in config:
-        return config
-    algorithm = "loop" if config["algorithm"] == "loop" else "default"
-    gone = ("tolerance", *(("directions", "budget", "target") if algorithm == "loop" else ()))
-    kept = {key: value for key, value in config.items() if key not in gone}
-    return kept | {"algorithm": algorithm, "search": {"tolerance": config["tolerance"]}}
-
-
-# --- DELETE UP TO HERE.
 
 
 def made_up_front(result: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def run_of(outcome: Outcome, patch: WeightPatch, inputs: Mapping[str, Any]) -> R
         patch: its patch, `outcome.patch(source)`.
         inputs: the options that it was started with; empty if it was called from Python.
     """
-    return Run(outcome.findings, outcome.as_dict(), outcome.recorded(inputs), _hashes(patch))
+    return Run(outcome.findings, outcome.as_dict(), outcome.config_file(inputs), _hashes(patch))
 
 
 def load_run(folder: Path) -> Run:

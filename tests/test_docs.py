@@ -180,8 +180,7 @@ def test_the_readme_shows_the_picture_the_two_commands_and_the_five_lines():
 @pytest.mark.parametrize("algorithm", ["default", "loop"])
 def test_the_reference_names_every_file_and_field_of_a_run(algorithm, trained, digits_parts, tmp_path):
     page = PAGES["docs/reference/run-folder.md"]
-    loop = algorithm == "loop"
-    config = hs.LoopConfig(search=hs.SpikeSearch(samples=64), iterations=1) if loop else hs.SurgeryConfig(iterations=1)
+    config = hs.LoopConfig(iterations=1) if algorithm == "loop" else hs.SurgeryConfig(iterations=1)
     outcome = operate(trained, digits_parts, config)
     outcome.save(tmp_path)
     hs.write_report(tmp_path)

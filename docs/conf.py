@@ -1,4 +1,4 @@
-"""Sphinx settings of the documentation: `make docs` builds it into site/, and a warning is an error."""
+"""Sphinx settings of the documentation. `make docs` builds it into site/; a warning is an error."""
 
 import re
 from importlib.metadata import version as installed_version
@@ -13,16 +13,15 @@ from sphinx.util.typing import stringify_annotation
 from sphinx.writers.html5 import HTML5Translator
 
 from hessian_surgery.data.labelled import Data
-from hessian_surgery.evidence.metrics import Array
+from hessian_surgery.types import Array
 
 project = "Hessian Surgery"
 release = installed_version("hessian-surgery")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["make_picture.py"]
 highlight_language = "none"
 
-# GitHub shows the same files: its anchors, its dollars for equations.
+# GitHub shows the same files: use its anchors, and its dollars for equations.
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
@@ -31,7 +30,7 @@ html_title = "Hessian Surgery"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_copyright = html_show_sphinx = html_copy_source = False
-html_math_renderer = "mathml"  # made at build time, so that a page asks no server for anything
+html_math_renderer = "mathml"  # made at build time: a page asks no server for anything
 
 default_role = "py:obj"
 autodoc_typehints_format = "short"
@@ -45,12 +44,12 @@ python_maximum_signature_line_length = 90
 CODE = re.compile(r"(`[^`]*`)")
 LETTER = re.compile(r"(: \w)\.$")
 INPUTS = "~hessian_surgery.data.batches.Inputs"
-# Inputs, which holds itself, as autodoc writes it out, level by level.
+# How autodoc writes out Inputs, a recursive type, level by level.
 LEVEL = re.compile(rf"(?:~torch\.)?Tensor \| tuple\[(Inputs|{INPUTS}), \.\.\.\] \| list\[\1\] \| dict\[str, \1\]")
 
 
 def as_mathml(latex: str, display: str, where: nodes.Node) -> str:
-    """An equation as MathML; a command that the converter does not know is a warning."""
+    """Convert an equation to MathML; warn about a command that the converter does not know."""
     found = convert(latex, display=display)
     if unknown := re.findall(r"\\[A-Za-z]+|>&<", found):
         logging.getLogger(__name__).warning("equation: %s is not known", unknown[0], location=where)
@@ -64,13 +63,13 @@ def inline_equation(writer: HTML5Translator, node: nodes.math) -> None:
 
 
 def block_equation(writer: HTML5Translator, node: nodes.math_block) -> None:
-    """Write $$…$$, in a box of its own that scrolls where the screen is narrow."""
+    """Write $$…$$ in its own box, which scrolls on a narrow screen."""
     writer.body.append(f'<div class="equation">{as_mathml(node.astext(), "block", node)}</div>')
     raise nodes.SkipNode
 
 
 def keep_bars(app: Sphinx, what: str, name: str, thing: object, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text: |x|, * and a letter with a full stop are no markup, but `code` is."""
+    """Escape |, * and a single letter with a full stop: in docstrings only `code` is markup."""
     for i, line in enumerate(lines):
         line = LETTER.sub(r"\1\\.", line)
         parts = CODE.split(line)
@@ -81,12 +80,12 @@ def keep_bars(app: Sphinx, what: str, name: str, thing: object, options: Any, li
 def shorten(
     app: Sphinx, what: str, name: str, thing: object, options: Any, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Signatures as they stand in the code."""
+    """Show signatures as they stand in the code."""
     return named(signature), named(returned)
 
 
 def named(text: str | None) -> str | None:
-    """A signature with the code's own names for what autodoc writes out."""
+    """Put the code's own names for types back into a signature."""
     if text is None:
         return None
     while (shorter := LEVEL.sub(INPUTS, text)) != text:
@@ -98,10 +97,10 @@ def named(text: str | None) -> str | None:
 
 
 def setup(app: Sphinx) -> None:
-    """Register the above."""
+    """Register the functions above."""
     for field in PyObject.doc_field_types:
         if field.name == "variable":  # of a dataclass
             field.label = "Fields"
     app.add_html_math_renderer("mathml", (inline_equation, None), (block_equation, None))
     app.connect("autodoc-process-signature", shorten)
-    app.connect("autodoc-process-docstring", keep_bars, priority=100)  # before napoleon writes markup of its own
+    app.connect("autodoc-process-docstring", keep_bars, priority=100)  # before napoleon adds markup

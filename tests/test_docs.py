@@ -1,4 +1,4 @@
-"""What the README and the pages say: Python runs, commands parse, links lead somewhere, constants are the code's."""
+"""What the README and the pages say: Python runs, commands parse, links lead somewhere, references are complete."""
 
 import importlib
 import re
@@ -8,12 +8,14 @@ import subprocess
 import sys
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from torch.utils.data import TensorDataset
 
 import hessian_surgery as hs
+from conftest import operate
 from hessian_surgery.cli.inputs import choose_config, refuse_unused
 from hessian_surgery.cli.laboratory import find_study
 from hessian_surgery.cli.main import app
@@ -33,6 +35,10 @@ BLOCKS = [
 ]
 # What pages write for a model and its data, and for a seed.
 STAND_INS, SEED = {"A", "B", "D", "…"}, "S"
+# Pages that are looked things up in, or that hold measurements, may be long.
+LONG = ("docs/reference/", "docs/evidence/")
+# Fields of a result whose keys are names of classes, stages or criteria.
+FREE_KEYS = ("gained_from", "lost_to", "seconds", "criteria")
 
 
 def commands(text: str) -> list[str]:
@@ -50,20 +56,21 @@ COMMANDS = [
 @pytest.mark.parametrize("code", BLOCKS)
 def test_block_runs(code, trained, digits_parts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    test = digits_parts.heldout
-    given = {
-        "model": trained,
-        "train_dataset": digits_parts.training,
-        "test_dataset": TensorDataset(test.inputs(), test.labels),
-    }
+    test = TensorDataset(digits_parts.heldout.inputs(), digits_parts.heldout.labels)
+    given = {"model": trained, "train": digits_parts.training, "test": test}
     exec(compile(code, "block", "exec"), given)
     assert "hs" in given
 
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_command_parses(line):
-    name, *words = takewhile(lambda word: word != ">", shlex.split(line, comments=True)[1:])
-    command = typer.main.get_command(app).commands[name]
+    words = list(takewhile(lambda word: word != ">", shlex.split(line, comments=True)[1:]))
+    if words == ["--version"]:
+        return
+    command, name = typer.main.get_command(app), ""
+    while hasattr(command, "commands"):
+        name = words.pop(0)
+        command = command.commands[name]
     if STAND_INS & set(words):
         words = [word for word in words if word not in STAND_INS] + ["--model", "resnet50"]
     elif not words:  # named in passing
@@ -116,15 +123,44 @@ def test_every_page_is_in_the_contents():
     assert pages <= listed
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith(LONG)])
+def test_a_page_is_short(page):
+    assert len(PAGES[page].split()) <= 1200
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_of_prose_are_short(page):
+    lines = FENCE.sub("", PAGES[page]).splitlines()
+    assert not [line for line in lines if len(line) > 100 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_needs_the_public_names_alone(page):
+    code = "\n".join(PYTHON.findall(PAGES[page]))
+    imported = re.findall(r"^(?:from|import) (hessian_surgery\S*.*)$", code, re.MULTILINE)
+    assert set(imported) <= {"hessian_surgery as hs"}
+
+
 def test_the_reference_holds_every_public_name():
-    listed = set(re.findall(r"^\.\. auto\w+:: (\S+)$", PAGES["docs/api.md"], re.MULTILINE))
-    assert set(hs.__all__) <= listed
+    listed = set(re.findall(r"^\.\. auto\w+:: (\S+)$", PAGES["docs/reference/api.md"], re.MULTILINE))
+    assert listed == set(hs.__all__)
+
+
+def test_the_reference_holds_every_option():
+    page = PAGES["docs/reference/options.md"]
+    for name in every_option(typer.main.get_command(app)) - {"--help"}:
+        assert re.search(rf"`[^`]*{name}\b", page), name
+
+
+def every_option(command: Any) -> set[str]:
+    """The names of the options of a command and of the commands below it."""
+    own = {name for option in command.params for name in option.opts + option.secondary_opts if name[0] == "-"}
+    return own.union(*(every_option(below) for below in getattr(command, "commands", {}).values()))
 
 
 def test_the_methods_constants_are_the_codes():
-    rows = re.findall(
-        r"^\|[^|]+\| ([\d., ]+) \| `(hessian_surgery\.[\w.]+)` \|$", PAGES["docs/method.md"], re.MULTILINE
-    )
+    table = re.compile(r"^\|[^|]+\| ([\d., ]+) \| `(hessian_surgery\.[\w.]+)` \|$", re.MULTILINE)
+    rows = [row for text in PAGES.values() for row in table.findall(text)]
     assert len(rows) > 8
     for value, place in rows:
         module, _, name = place.rpartition(".")
@@ -141,17 +177,24 @@ def test_the_readme_shows_the_picture_the_two_commands_and_the_five_lines():
     assert any(len(code.strip().replace("\n\n", "\n").splitlines()) == 5 for code in PYTHON.findall(readme))
 
 
-def test_the_guide_names_every_file_of_a_run():
-    guide = PAGES["docs/operate.md"]
-    for name in (
-        "result.json",
-        "history.jsonl",
-        "config.json",
-        "predictions.safetensors",
-        "patch.safetensors",
-        "model.safetensors",
-    ):
-        assert f"`{name}`" in guide
+@pytest.mark.parametrize("algorithm", ["default", "loop"])
+def test_the_reference_names_every_file_and_field_of_a_run(algorithm, trained, digits_parts, tmp_path):
+    page = PAGES["docs/reference/run-folder.md"]
+    config = hs.LoopConfig(iterations=1) if algorithm == "loop" else hs.SurgeryConfig(iterations=1)
+    outcome = operate(trained, digits_parts, config)
+    outcome.save(tmp_path)
+    hs.write_report(tmp_path)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert "result.json" in files
+    for name in files | fields(outcome.as_dict()):
+        assert f"`{name}`" in page, name
+
+
+def fields(content: Any) -> set[str]:
+    """The names of all fields of a result, however deep."""
+    if isinstance(content, dict):
+        return set(content).union(*(fields(value) for key, value in content.items() if key not in FREE_KEYS))
+    return set().union(*map(fields, content)) if isinstance(content, list | tuple) else set()
 
 
 def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
@@ -173,14 +216,14 @@ def test_the_site_builds_without_a_warning_and_asks_no_server_for_anything(tmp_p
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r"<(?:script|img|iframe)[^>]*\bsrc=\"(?:https?:)?//", text), page
         assert not re.findall(r"<link[^>]*\bhref=\"(?:https?:)?//", text), page
-    assert "<math" in (tmp_path / "method.html").read_text(encoding="utf-8")
+    assert "<math" in (tmp_path / "explanation/method.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("flaw", ["[a link](nowhere.md)", "$\\unknowncommand$", "[an anchor](method.md#nowhere)"])
+@pytest.mark.parametrize("flaw", ["[a link](nowhere.md)", "$\\unknowncommand$", "[an anchor](report.md#nowhere)"])
 def test_a_warning_fails_the_site(flaw, tmp_path):
     pytest.importorskip("sphinx")
     shutil.copytree(DOCS, tmp_path / "docs")
-    with (tmp_path / "docs/quickstart.md").open("a", encoding="utf-8") as page:
+    with (tmp_path / "docs/guides/quickstart.md").open("a", encoding="utf-8") as page:
         page.write(f"\n{flaw}\n")
     assert build(tmp_path / "docs", tmp_path / "site").returncode != 0

@@ -123,7 +123,7 @@ def test_the_reference_holds_every_public_name():
 
 def test_the_methods_constants_are_the_codes():
     rows = re.findall(
-        r"^\|[^|]+\| ([\d., ]+) \| `(hessian_surgery\.[\w.]+)` \|$", PAGES["docs/method.md"], re.MULTILINE
+        r"^\|[^|]+\| ([\d., ]+) \| `(hessian_surgery\.[\w.]+)` \|$", PAGES["docs/reference/constants.md"], re.MULTILINE
     )
     assert len(rows) > 8
     for value, place in rows:
@@ -173,7 +173,7 @@ def test_the_site_builds_without_a_warning_and_asks_no_server_for_anything(tmp_p
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r"<(?:script|img|iframe)[^>]*\bsrc=\"(?:https?:)?//", text), page
         assert not re.findall(r"<link[^>]*\bhref=\"(?:https?:)?//", text), page
-    assert "<math" in (tmp_path / "method.html").read_text(encoding="utf-8")
+    assert "<math" in (tmp_path / "explanation/method.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ from conftest import real
 from hessian_surgery.baselines.edits import ChainState
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import FINE_TAUS, logit_adjustment
-from hessian_surgery.data.labelled import together
+from hessian_surgery.data.splits import join_sets
 from hessian_surgery.model.evaluation import compute_logits
 
 
@@ -16,7 +16,7 @@ from hessian_surgery.model.evaluation import compute_logits
 def test_a_little_logit_adjustment_keeps_most_of_the_majority_class(shared):
     """On logits, not probabilities: a quarter of log π must not turn the class of two images in three over."""
     model, parts = real(shared, "ham10000")
-    images = together(parts.calibration, parts.heldout)
+    images = join_sets(parts.calibration, parts.heldout)
     assert len(images) == 2051
     logits = compute_logits(hs.Classifier(model.eval()), images)
     outputs = ModelOutputs(images.classes, images.labels, logits, parts.training.counts)

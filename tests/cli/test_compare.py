@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from hessian_surgery.cli import comparing
 from hessian_surgery.comparison.advice import Advice
-from hessian_surgery.data.labelled import together
+from hessian_surgery.data.splits import join_sets
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import predict
@@ -80,7 +80,7 @@ def test_the_patch_makes_the_predictions_of_the_first_split(finished, tmp_path, 
     module = SmallNet(10)
     load_weights(module, read_checkpoint(tmp_path / "patched.safetensors"))
     parts = open_data("digits", 0)
-    images = together(parts.calibration, parts.heldout)
+    images = join_sets(parts.calibration, parts.heldout)
     method = json.loads((tmp_path / "front/compare.json").read_text())["advice"]["method"]
     predictions = load_file(tmp_path / "front/predictions.safetensors")
     found = predict(Classifier(module.eval()), images)

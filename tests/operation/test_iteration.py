@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,6 @@ from torch import nn
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.data.sources import Parts
-from hessian_surgery.directions.family import Directions
 from hessian_surgery.evidence.rates import rates
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation import gain as gains
@@ -111,7 +111,7 @@ def along_first_bias(problem):
     """One direction: the bias of the first class, which is exact."""
     logits = compute_logits(problem.classifier, problem.calibration_data)
     whole = proposal.find_directions(problem, logits, None, Observer())
-    one = Directions("bias", problem.space, whole.vector, whole.scales[:1], whole.changes[:1], whole.labels[:1])
+    one = replace(whole, labels=whole.labels[:1], scales=whole.scales[:1], changes=whole.changes[:1])
     return one, proposal.make_surrogate(problem, logits, one)
 
 
@@ -367,7 +367,7 @@ def test_a_target_that_was_missed_is_said(trained, digits_parts, monkeypatch):
 def test_a_class_of_a_single_image_is_refused_by_name():
     lone = points(40, 0).subset(torch.arange(81))
     problem = prepare(biased(), points(60, 100), lone, hs.SurgeryConfig())[0]
-    with pytest.raises(hs.InputError, match=r"^calibration_data: class 'cat' has a single image"):
+    with pytest.raises(hs.InputError, match=r"^calibration_data: class 'cat' has 1 image"):
         run(DEFAULT, problem, Observer())
 
 

@@ -31,7 +31,7 @@ def test_diagnosis_costs_one_spectrum_and_one_matrix_and_changes_nothing(trained
         trained, training_data=digits_parts.training, calibration_data=digits_parts.calibration, config=quick
     )
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
-    assert np.array(found.calibration).shape == (9, 10)
+    assert np.array(found.sensitivity).shape == (9, 10)
     assert found.epsilon == pytest.approx(np.sqrt(0.1 / found.eigenvalues[0]))
     assert 1 <= found.structure.effective_rank <= 9
     assert found.advice.startswith("Worth a comparison: σ is")

@@ -6,7 +6,7 @@ from torch import nn
 
 import hessian_surgery as hs
 from conftest import build
-from hessian_surgery.curvature.memory import few_rows
+from hessian_surgery.curvature.memory_plan import few_rows
 from hessian_surgery.studies.setting import Seeking, keeping_weights, open_measured, open_setting, part_of
 
 

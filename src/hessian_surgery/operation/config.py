@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from hessian_surgery.curvature.lanczos import TOLERANCE
-from hessian_surgery.curvature.memory import BasisPlace, BasisPrecision
+from hessian_surgery.curvature.memory_plan import BasisPlace, BasisPrecision
 from hessian_surgery.data.splits import Sampling
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.evaluation import BATCH_SIZE

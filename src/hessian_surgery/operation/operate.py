@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessian_surgery.curvature.memory import describe_storage
+from hessian_surgery.curvature.memory_plan import describe_storage
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled, refuse_same
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.before_after import BeforeAfter

@@ -3,7 +3,7 @@
 from torch import nn
 
 from hessian_surgery.curvature.basis import Storage
-from hessian_surgery.curvature.memory import plan_room
+from hessian_surgery.curvature.memory_plan import plan_room
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import cap_per_class, hessian_batch
 from hessian_surgery.directions.class_gradients import gradient_images

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from hessian_surgery.curvature.memory import describe_storage
+from hessian_surgery.curvature.memory_plan import describe_storage
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma

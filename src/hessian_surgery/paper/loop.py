@@ -13,8 +13,9 @@ from torch import Tensor
 
 from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.deflation import Deflated
+from hessian_surgery.curvature.hessian import Hessian
 from hessian_surgery.curvature.lanczos import Spectrum, lanczos
-from hessian_surgery.curvature.operators import Hessian, Operator
+from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import hessian_batch
 from hessian_surgery.errors import InputError

@@ -128,8 +128,8 @@ def probe(
     rows = []
     for i, direction in enumerate(spike_rows(spectrum)):
         for step in (epsilon, -epsilon):
-            with keeping_weights(spectrum.space):
-                spectrum.space.perturb(direction, step)
+            with keeping_weights(spectrum.weights):
+                spectrum.weights.perturb(direction, step)
                 rows.append((predict(classifier, data) == data.labels).numpy())
         if progress is not None:
             progress(i + 1, len(spectrum))

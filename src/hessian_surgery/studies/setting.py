@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from hessian_surgery.curvature.basis import Storage
+from hessian_surgery.curvature.batch_operator import BatchOperator
+from hessian_surgery.curvature.hessian import Hessian
 from hessian_surgery.curvature.lanczos import TOLERANCE, Spectrum, lanczos
-from hessian_surgery.curvature.memory import BasisPlace, BasisPrecision, describe_storage, plan_room
-from hessian_surgery.curvature.operators import BatchOperator, Hessian
+from hessian_surgery.curvature.memory_plan import BasisPlace, BasisPrecision, describe_storage, plan_room
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import hessian_batch
 from hessian_surgery.errors import InputError

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +22,13 @@ from torch import Tensor, nn
 
 import hessian_surgery as hs
 from benchmarks.peers import PEERS, Batch, Peer
-from hessian_surgery.curvature import capture, operators
+from hessian_surgery.curvature import batch_operator
 from hessian_surgery.curvature.basis import inner, length
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.resnet import resnet18, resnet50
+from hessian_surgery.recording import recorded_function
 from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 
 NETWORKS = {"resnet18": resnet18, "resnet50": resnet50}
@@ -87,11 +89,8 @@ def real(checkpoint: Path, data: str) -> tuple[nn.Module, Batch]:
 
 def uncaptured(net: nn.Module, batch: Batch) -> hs.Hessian:
     """Our operator without the recording that a GPU gets."""
-    recorded, operators.recorded = operators.recorded, lambda function, example: function
-    try:
+    with patch.object(batch_operator, "recorded_function", lambda function, example: function):
         return hs.Hessian(net, batch)
-    finally:
-        operators.recorded = recorded
 
 
 def products(net: nn.Module, batch: Batch, compiled: bool) -> dict[str, float]:
@@ -107,13 +106,13 @@ def products(net: nn.Module, batch: Batch, compiled: bool) -> dict[str, float]:
     newton = hs.GaussNewton(net, batch)
     functions: Timed = {
         "gradient": gradient,
-        "product": lambda: resident(vector),
-        "product, streamed": lambda: streamed(vector),
-        "Gauss–Newton product": lambda: newton(vector),
+        "product": lambda: resident @ vector,
+        "product, streamed": lambda: streamed @ vector,
+        "Gauss–Newton product": lambda: newton @ vector,
     }
     if device.type == "cuda":
         kept = hs.Hessian(net, batch)
-        functions["product, captured"] = lambda: kept(vector)
+        functions["product, captured"] = lambda: kept @ vector
         functions["gradient, captured"] = captured_gradient(net, batch, space)
         if compiled:
             functions["product, compiled jvp∘grad"] = compiled_product(net, batch, space, vector)
@@ -132,7 +131,7 @@ def captured_gradient(net: nn.Module, batch: Batch, space: hs.ParameterSpace) ->
         return space.flatten(torch.autograd.grad(F.cross_entropy(net(batch[0]), batch[1]), space.parameters))
 
     with deterministic_kernels(exact=True):
-        replay = capture.recorded(gradient, torch.zeros(1, device=space.device))
+        replay = recorded_function(gradient, torch.zeros(1, device=space.device))
     return lambda: replay(torch.zeros(1, device=space.device))
 
 
@@ -155,7 +154,7 @@ def residuals(hessian: hs.Hessian, vectors: Tensor) -> list[float]:
     found = []
     for vector in vectors:
         unit = vector / length(vector)
-        product = hessian(unit)
+        product = hessian @ unit
         value = inner(unit, product)
         found.append(length(product - value * unit) / abs(value))
     return found

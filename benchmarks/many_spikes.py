@@ -17,7 +17,7 @@ import torch
 import hessian_surgery as hs
 from hessian_surgery.cli.inputs import InputOptions, open_inputs
 from hessian_surgery.curvature.basis import length, project
-from hessian_surgery.curvature.memory import few_rows, full_rows
+from hessian_surgery.curvature.memory_plan import few_rows, full_rows
 
 TOLERANCE = 1e-2
 RESULTS = Path(__file__).parent / "results" / "many_spikes.json"
@@ -50,7 +50,7 @@ def true_residual(hessian: hs.Hessian, spectrum: hs.Spectrum) -> float:
     found = []
     for i in range(len(spectrum) - 1, -1, -11):
         value, vector = spectrum.eigenvalues[i], spectrum.vector(i)
-        found.append(length(hessian(vector) - value * vector) / float(value))
+        found.append(length(hessian @ vector - value * vector) / float(value))
     return max(found)
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import typer
+from hessian_surgery.cli.laboratory import find_study
 from torch.utils.data import TensorDataset
 
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.cli.inputs import choose_config, refuse_unused
-from hessian_surgery.cli.laboratory import find_study
 from hessian_surgery.cli.main import app
 
 ROOT = Path(__file__).parents[1]

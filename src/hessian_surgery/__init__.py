@@ -9,8 +9,9 @@ from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.deflation import Deflated
 from hessian_surgery.curvature.density import Density, spectral_density
+from hessian_surgery.curvature.gauss_newton import GaussNewton
+from hessian_surgery.curvature.hessian import Hessian
 from hessian_surgery.curvature.lanczos import Spectrum, lanczos
-from hessian_surgery.curvature.operators import GaussNewton, Hessian
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.readers.digits import digits

@@ -1,15 +1,17 @@
 import copy
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import hessian_surgery as hs
+from hessian_surgery import recording
 from hessian_surgery.baselines import training_step
 from hessian_surgery.baselines.finetune import FINETUNES, FinetuneConfig, finetune
-from hessian_surgery.baselines.training_step import recorded, start_training, step
+from hessian_surgery.baselines.training_step import recorded_step, start_training, step
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.losses import make_loss
 from hessian_surgery.model.resnet import resnet18
@@ -331,20 +333,19 @@ def test_models_and_data_that_do_not_fit_the_choices(trained, data):
 
 
 def test_warming_up_leaves_no_trace_and_replays_see_each_batch(trained, data, monkeypatch):
-    """A stand-in for the recorder also warms up, and replays the step on the tensors it holds."""
+    """With a stand-in for the recorder, which also warms up, and replays by running the step."""
     config = FinetuneConfig(epochs=2, head_epochs=1, batch_size=32, learning_rate=1e-3)
     plain = copy.deepcopy(trained)
     replayed = copy.deepcopy(trained)
     finetune(plain, data, config)
 
-    class Graph:
-        def __init__(self, work, device):
-            self.replay = work
+    def record(work, device, warm_up):
+        for _ in range(warm_up):
             work()
-            work()
+        return SimpleNamespace(replay=work), None
 
-    monkeypatch.setattr(training_step, "_can_record", lambda device: True)
-    monkeypatch.setattr(training_step, "_record", Graph)
+    monkeypatch.setattr(training_step, "can_record", lambda device: True)
+    monkeypatch.setattr(training_step, "record", record)
     finetune(replayed, data, config)
     assert same(tensors(plain), tensors(replayed))
 
@@ -363,16 +364,16 @@ def started(module, loss="class-balanced", spikes=2):
 @needs_gpu
 @pytest.mark.parametrize("net", [lambda: resnet18(10), lambda: nn.Sequential(nn.Dropout(0.5), resnet18(10))])
 def test_recorded_steps_are_the_plain_ones(net):
-    """Five steps, projected and with dropout; recording runs the step but moves nothing."""
+    """Five steps, projected and with dropout. Recording moves nothing, although it runs steps."""
     torch.manual_seed(0)
     first = net()
     plain = started(copy.deepcopy(first))
     replayed = started(copy.deepcopy(first))
     batches = [(torch.randn(16, 3, 32, 32).cuda(), torch.randint(10, (16,)).cuda()) for _ in range(5)]
-    training_step._refused.clear()
+    recording._refused.clear()
     with deterministic_kernels():
-        replay = recorded(replayed, *batches[0])
-        assert not training_step._refused
+        replay = recorded_step(replayed, *batches[0])
+        assert not recording._refused
         assert same(tensors(first.cuda()), tensors(replayed.classifier.module))
         assert not any(moment.any() for moment in replayed.moments.values())
         torch.cuda.manual_seed(1)
@@ -395,31 +396,31 @@ def test_recorded_steps_are_the_plain_ones(net):
 
 
 class Asking(nn.Module):
-    """A layer that reads a number from the GPU, which cannot be recorded, then dropout."""
+    """A layer that asks the GPU for a number, which cannot be recorded, and then draws numbers."""
 
     def forward(self, x):
         return nn.functional.dropout(x * (1 + 0 * x.mean().item()), 0.1, self.training)
 
 
 @needs_gpu
-def test_a_step_that_cannot_be_recorded_is_run_directly(data):
-    training_step._refused.clear()
+def test_what_cannot_be_recorded_is_run_as_it_is(data):
+    recording._refused.clear()
     torch.manual_seed(0)
     net = nn.Sequential(Asking(), SmallNet(10)).cuda()
     before = tensors(net)
     state = torch.cuda.get_rng_state()
     finetune(net, data, FinetuneConfig(epochs=2, head_epochs=1, project=2))
-    assert training_step._refused
+    assert recording._refused
     assert moved(before, net) == set(before)
     assert torch.equal(torch.cuda.get_rng_state(), state)
     torch.rand(3, device="cuda")
-    training_step._refused.clear()
+    recording._refused.clear()
 
 
 @needs_gpu
 def test_every_ready_made_run_on_a_gpu(data):
-    """They are recorded and lower their loss; the global random state does not change."""
-    training_step._refused.clear()
+    """They are recorded, they lower their loss, and the global random state is untouched."""
+    recording._refused.clear()
     torch.manual_seed(0)
     start = SmallNet(10).eval()
     inputs = data.inputs()
@@ -429,7 +430,7 @@ def test_every_ready_made_run_on_a_gpu(data):
         loss = make_loss(config.loss, data.counts)
         state = torch.cuda.get_rng_state()
         finetune(net, data, replace(config, epochs=6, head_epochs=min(1, config.head_epochs), learning_rate=1e-2))
-        assert not training_step._refused
+        assert not recording._refused
         assert torch.equal(torch.cuda.get_rng_state(), state)
         with torch.no_grad():
             assert loss(net.cpu()(inputs), labels) < 0.8 * loss(start(inputs), labels)

@@ -6,8 +6,8 @@ from safetensors.torch import load_file, save_file
 
 from hessian_surgery.cli import comparing
 from hessian_surgery.comparison.advice import Advice
-from hessian_surgery.data.splits import join_sets
 from hessian_surgery.data.sources import open_data
+from hessian_surgery.data.splits import join_sets
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.model.smallnet import SmallNet

@@ -57,7 +57,8 @@ def test_pieces_from_elsewhere_cover_the_rows_once_and_in_order(count, dimension
     parts = [
         (slice(i, i + height), slice(j, j + width)) for i in range(0, count, height) for j in range(0, dimension, width)
     ]
-    copied, seen = torch.zeros(count, dimension), torch.zeros(count, dimension)
+    copied = torch.zeros(count, dimension)
+    seen = torch.zeros(count, dimension)
     for some, columns, values in bases._fetched(rows, parts, torch.float32, CPU):
         copied[some, columns] = values
         seen[some, columns] += 1
@@ -112,7 +113,7 @@ def test_a_full_disk_is_said_before_anything_is_written(monkeypatch):
 
 
 def test_sums_over_millions_of_weights_are_right_in_float32():
-    """A plain float32 norm of so many is off by 0.1 % on a CPU, an inner product by more."""
+    """On a CPU a plain float32 norm of 20 million is off by 0.1 %, an inner product by more."""
     vector = torch.randn(20_000_000)
     exact = float(vector.double() @ vector.double())
     assert length(vector) == pytest.approx(exact**0.5, rel=1e-6)

@@ -10,7 +10,7 @@ from hessian_surgery.curvature.density import gaussian_sum
 
 
 def test_the_density_of_a_net_with_5000_weights_matches_its_exact_spectrum():
-    """Within the error that ten probes leave, at every point; the exact eigenvalues from the dense Hessian."""
+    """Within the error of ten probes at every point; exact values come from the dense Hessian."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(16, 96), nn.Tanh(), nn.Linear(96, 34), nn.Tanh(), nn.Linear(34, 3)).double()
     batch = (torch.randn(60, 16, dtype=torch.float64), torch.arange(60) % 3)
@@ -30,7 +30,7 @@ def test_the_density_of_a_net_with_5000_weights_matches_its_exact_spectrum():
 
 
 def test_a_spectrum_of_few_values_is_exact():
-    """As many steps as distinct eigenvalues: the rule is exact and each probe sees each eigenvalue."""
+    """With a step per distinct eigenvalue the rule is exact, and each probe sees all of them."""
     operator = symmetric([5.0] + [1.0] * 40 + [-0.5] * 59)
     density = hs.spectral_density(operator, steps=20, probes=40)
     for nodes, weights in zip(density.nodes, density.weights, strict=True):

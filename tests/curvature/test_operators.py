@@ -1,147 +1,76 @@
-import gc
-import weakref
-
+import numpy as np
 import pytest
 import torch
-from torch import nn
+from scipy.sparse.linalg import eigsh
 
 import hessian_surgery as hs
 from conftest import build, dense_hessian
-from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
-from hessian_surgery.model.resnet import resnet18
+from hessian_surgery.curvature.operators import FunctionOperator, Operator
+
+KINDS = {
+    "hessian": hs.Hessian,
+    "gauss-newton": hs.GaussNewton,
+    "deflated": lambda net, batch: hs.Deflated(hs.Hessian(net, batch), hs.lanczos(hs.Hessian(net, batch), 2).vectors),
+}
 
 
-def products(operator, dimension):
-    return torch.stack([operator(row) for row in torch.eye(dimension, dtype=torch.float64)])
+@pytest.fixture(params=KINDS)
+def operator(request, batch):
+    return KINDS[request.param](build("conv"), batch)
 
 
-@pytest.mark.parametrize("micro_batch", [None, 4, 100])
-def test_products_match_the_dense_hessian(net, batch, micro_batch):
-    operator = hs.Hessian(net, batch, micro_batch=micro_batch)
-    found = products(operator, operator.space.dimension)
-    expected = dense_hessian(net, *batch)
-    assert torch.linalg.norm(found - expected) <= 1e-8 * torch.linalg.norm(expected)
+def test_an_operator_looks_like_a_matrix(operator):
+    space = hs.parameter_space(build("conv"))
+    assert isinstance(operator, Operator)
+    assert operator.shape == (space.dimension, space.dimension)
+    assert operator.dtype == torch.float64
+    assert operator.device == torch.device("cpu")
 
 
-def test_a_subset_of_parameters_gives_the_sub_block(net, batch):
-    space = hs.parameter_space(net, "*.weight")
-    found = products(hs.Hessian(net, batch, space), space.dimension)
-    expected = dense_hessian(net, *batch, names=list(space.names))
-    assert torch.allclose(found, expected, rtol=1e-8, atol=1e-12)
+def test_columns_are_multiplied_one_by_one(operator):
+    columns = torch.randn(operator.shape[0], 3, dtype=torch.float64)
+    products = operator @ columns
+    assert products.shape == columns.shape
+    for i in range(3):
+        assert torch.equal(products[:, i], operator @ columns[:, i].clone())
 
 
-def test_the_module_is_left_as_it_was(net, batch):
-    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    operator = hs.Hessian(net, batch)
-    operator(torch.ones(operator.space.dimension, dtype=torch.float64))
-    assert net.training
-    assert all(p.grad is None for p in net.parameters())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+def test_a_vector_of_another_length_is_refused(operator):
+    for wrong in (torch.ones(3), torch.ones(()), torch.ones(3, operator.shape[0]), torch.ones(operator.shape[0], 1, 1)):
+        with pytest.raises(hs.InputError, match=r"H @ v: got v of shape"):
+            operator @ wrong
 
 
-def test_another_loss_is_differentiated(batch):
-    net = build("conv")
-    space = hs.parameter_space(net)
-    vector = torch.randn(space.dimension, dtype=torch.float64)
-    product = hs.Hessian(net, batch, loss=focal)(vector)
-    gradient = torch.autograd.grad(focal(net(batch[0]), batch[1]), space.parameters, create_graph=True)
-    along = sum((g * v).sum() for g, v in zip(gradient, space.split(vector), strict=True))
-    expected = torch.cat([h.reshape(-1) for h in torch.autograd.grad(along, space.parameters)])
-    assert torch.allclose(product, expected)
+def test_scipy_finds_the_same_eigenvalues(operator):
+    exported = operator.to_scipy()
+    assert exported.shape == operator.shape
+    assert exported.dtype == np.float64
+    dense = operator @ torch.eye(operator.shape[0], dtype=torch.float64)
+    exact = torch.linalg.eigvalsh(dense).flip(0)[:2].numpy()
+    assert np.allclose(eigsh(exported, k=2, which="LA", return_eigenvectors=False)[::-1], exact)
+    for given in (np.ones(operator.shape[0]), np.ones((operator.shape[0], 1)), np.arange(operator.shape[0])[::-1]):
+        found = exported @ given
+        assert found.shape == given.shape
+        assert np.allclose(found, dense.numpy() @ given)
+        assert np.allclose(exported.H @ given, found)
 
 
-def test_weights_without_influence_have_no_curvature(batch):
-    class Spare(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.used, self.unused = nn.Linear(12, 3).double(), nn.Linear(2, 2).double()
-
-        def forward(self, x):
-            return self.used(x)
-
-    operator = hs.Hessian(Spare(), batch)
-    product = operator(torch.ones(operator.space.dimension, dtype=torch.float64))
-    assert product[:39].any()
-    assert not product[39:].any()
+def test_single_precision_stays_single_for_scipy(batch):
+    operator = hs.Hessian(build("conv").float(), (batch[0].float(), batch[1]))
+    product = operator.to_scipy() @ np.ones(operator.shape[0])
+    assert product.dtype == np.float32
+    exact = dense_hessian(build("conv"), *batch) @ torch.ones(operator.shape[0], dtype=torch.float64)
+    assert np.allclose(product, exact.numpy(), atol=1e-5)
 
 
-def test_a_loss_that_is_linear_in_the_weights_has_no_curvature(batch):
-    operator = hs.Hessian(nn.Linear(12, 3).double(), batch, loss=lambda logits, labels: logits.sum())
-    assert not operator(torch.ones(39, dtype=torch.float64)).any()
+def test_a_dense_matrix_is_an_operator_and_a_function_is_not():
+    assert isinstance(torch.eye(3), Operator)
+    assert not isinstance(lambda vector: vector, Operator)
 
 
-def test_moving_the_weights_under_a_kept_graph_is_refused(batch):
-    net = build("batchnorm")
-    operator = hs.Hessian(net, batch)
-    operator.space.perturb(torch.ones(operator.space.dimension, dtype=torch.float64))
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        operator(torch.ones(operator.space.dimension, dtype=torch.float64))
-
-
-def test_a_loss_that_is_not_finite_is_named(batch):
-    with pytest.raises(hs.InputError, match="training_data: the loss on the batch is nan"):
-        hs.Hessian(build("conv"), (batch[0] * float("nan"), batch[1]))
-
-
-def dense_gauss_newton(module, inputs, labels):
-    """Jᵀ H_L J in full, for the mean cross-entropy: J from autograd, H_L = (diag p − p pᵀ)/n by hand."""
-    module = module.eval()
-    weights = {name: p.detach() for name, p in module.named_parameters()}
-    jacobian = torch.func.jacrev(lambda w: torch.func.functional_call(module, w, (inputs,)))(weights)
-    columns = torch.cat([j.flatten(2) for j in jacobian.values()], dim=2)
-    p = module(inputs).softmax(dim=1).detach()
-    bend = (torch.diag_embed(p) - p[:, :, None] * p[:, None, :]) / len(labels)
-    return torch.einsum("nci,ncd,ndj->ij", columns, bend, columns)
-
-
-@pytest.mark.parametrize("micro_batch", [None, 4])
-def test_gauss_newton_is_the_dense_one(net, batch, micro_batch):
-    operator = hs.GaussNewton(net, batch, micro_batch=micro_batch)
-    expected = dense_gauss_newton(net, *batch)
-    found = products(operator, operator.space.dimension)
-    assert torch.linalg.norm(found - expected) <= 1e-8 * torch.linalg.norm(expected)
-    assert torch.linalg.eigvalsh(found)[0] > -1e-12
-
-
-def test_gauss_newton_of_a_linear_model_is_its_hessian(batch):
-    net = nn.Linear(12, 3).double()
-    vector = torch.randn(39, dtype=torch.float64)
-    for loss in (cross_entropy, focal, class_balanced(torch.tensor([5, 3, 2]))):
-        newton, hessian = (kind(net, batch, loss=loss)(vector) for kind in (hs.GaussNewton, hs.Hessian))
-        assert torch.allclose(newton, hessian)
-
-
-def test_gauss_newton_of_a_loss_without_curvature_is_zero(batch):
-    operator = hs.GaussNewton(nn.Linear(12, 3).double(), batch, loss=lambda logits, labels: logits.sum())
-    assert not operator(torch.ones(39, dtype=torch.float64)).any()
-
-
-def test_a_real_architecture_matches_plain_double_backward():
-    """Strides, 1×1 kernels, pooling, batch norm and shortcuts in float64, of all layers and of the last."""
-    torch.manual_seed(0)
-    net = resnet18(5).double()
-    net(torch.randn(8, 3, 32, 32, dtype=torch.float64))
-    batch = (torch.randn(4, 3, 32, 32, dtype=torch.float64), torch.arange(4))
-    for pattern in ("*", "layer4.*"):
-        space = hs.parameter_space(net, pattern)
-        vector = torch.randn(space.dimension, dtype=torch.float64)
-        found = hs.Hessian(net, batch, space)(vector)
-        net.eval()
-        gradient = torch.autograd.grad(cross_entropy(net(batch[0]), batch[1]), space.parameters, create_graph=True)
-        expected = space.flatten(torch.autograd.grad(gradient, space.parameters, space.split(vector)))
-        assert torch.linalg.norm(found - expected) <= 1e-10 * torch.linalg.norm(expected)
-        assert all(p.requires_grad for p in net.parameters())
-
-
-@pytest.mark.parametrize("kind", [hs.Hessian, hs.GaussNewton])
-def test_the_graph_is_freed_with_its_operator(batch, kind):
-    """At once, not when the garbage collector runs: graphs are large."""
-    gc.disable()
-    try:
-        operator = kind(build("conv"), batch)
-        operator(torch.ones(operator.space.dimension, dtype=torch.float64))
-        product = weakref.ref(operator._resident)
-        del operator
-        assert product() is None
-    finally:
-        gc.enable()
+def test_a_function_becomes_an_operator(batch):
+    matrix = torch.diag(torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64))
+    operator = FunctionOperator(lambda vector: matrix @ vector, torch.zeros(3, dtype=torch.float64))
+    assert torch.equal(operator @ torch.eye(3, dtype=torch.float64), matrix)
+    assert hs.spectral_density(operator, steps=3, probes=3).trace[0] == pytest.approx(6, abs=3)
+    assert np.allclose(eigsh(operator.to_scipy(), k=1, return_eigenvectors=False), [3])

@@ -79,13 +79,13 @@ def test_models_that_do_more_than_plain_layers_still_have_products():
     plain = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(18, 3)).double()
     batch = (torch.randn(5, 1, 4, 4, dtype=torch.float64), torch.arange(5) % 3)
     vector = torch.ones(hs.parameter_space(plain).dimension, dtype=torch.float64)
-    expected = hs.Hessian(plain, batch)(vector)
-    assert torch.allclose(hs.Hessian(Checkpointed(*plain), batch)(vector), expected)
+    expected = hs.Hessian(plain, batch) @ vector
+    assert torch.allclose(hs.Hessian(Checkpointed(*plain), batch) @ vector, expected)
     mapped = hs.Classifier(plain, forward=lambda net, x: torch.func.vmap(lambda one: net(one[None])[0])(x))
-    assert torch.allclose(hs.Hessian(mapped, batch)(vector), expected)
+    assert torch.allclose(hs.Hessian(mapped, batch) @ vector, expected)
     single = plain.float()
     cast = hs.Classifier(single, forward=lambda net, x: _autocast(net, x))
-    product = hs.Hessian(cast, (batch[0].float(), batch[1]))(vector.float())
+    product = hs.Hessian(cast, (batch[0].float(), batch[1])) @ vector.float()
     assert torch.linalg.norm(product.double() - expected) < 0.1 * torch.linalg.norm(expected)
 
 

@@ -109,7 +109,7 @@ def test_tensors_cached_in_evaluation_can_be_differentiated():
     model = Caching(2, 3)
     data = hs.as_labelled((torch.randn(6, 2), torch.arange(6) % 3))
     check_classifier(Classifier(model), data)
-    assert hs.Hessian(model, data)(torch.ones(9)).shape == (9,)
+    assert (hs.Hessian(model, data) @ torch.ones(9)).shape == (9,)
 
 
 def test_kernel_settings_come_back():

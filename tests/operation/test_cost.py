@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.curvature import operators
 from hessian_surgery.curvature.memory import saved_bytes
 from hessian_surgery.operation.cost import estimate_cost
 from hessian_surgery.operation.driver import run
@@ -21,7 +20,7 @@ def test_the_estimate_is_what_is_done(trained, digits_parts, quick, monkeypatch,
     calibration_data = hs.cap_per_class(digits_parts.calibration, 20)
     expected = estimate_cost(hs.Classifier(trained), digits_parts.training, calibration_data, config)
     counted = {"products": 0, "forward": 0, "back": 0}
-    product, logits = operators.Hessian.__call__, hs.Classifier.logits
+    product, logits = hs.Hessian.__matmul__, hs.Classifier.logits
     known = {image.numpy().tobytes() for image in calibration_data.inputs()}
 
     def counting_product(self, vector):
@@ -36,7 +35,7 @@ def test_the_estimate_is_what_is_done(trained, digits_parts, quick, monkeypatch,
             counted["back"] += len(inputs) * result.requires_grad
         return result
 
-    monkeypatch.setattr(operators.Hessian, "__call__", counting_product)
+    monkeypatch.setattr(hs.Hessian, "__matmul__", counting_product)
     problem, before = prepare(trained, digits_parts.training, calibration_data, config)
     monkeypatch.setattr(hs.Classifier, "logits", counting_images)
     run(LOOP, problem, Observer())

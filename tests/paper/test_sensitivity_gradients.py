@@ -114,7 +114,7 @@ def test_a_class_without_images_is_nan_as_it_is_by_differences(net, batch):
 @pytest.mark.parametrize(("k", "most"), [(3, 1), (11, 1), (12, 2)])
 def test_few_class_gradients_are_held_at_once(net, batch, monkeypatch, k, most):
     """Of those that were made, only these are still there when the next one is done."""
-    made, alive, gradient = [], [], soft_accuracy._gradient
+    made, alive, gradient = [], [], soft_accuracy._mean_gradient
 
     def watched(*arguments):
         gc.collect()
@@ -123,7 +123,7 @@ def test_few_class_gradients_are_held_at_once(net, batch, monkeypatch, k, most):
         alive.append(sum(ref() is not None for ref in made))
         return result
 
-    monkeypatch.setattr(soft_accuracy, "_gradient", watched)
+    monkeypatch.setattr(soft_accuracy, "_mean_gradient", watched)
     gradient_sensitivity(net, random_spikes(net, k), batch, temperature=1.0)
     assert len(made) == 3
     assert max(alive) == most

@@ -27,7 +27,7 @@ def test_gauss_newton_of_some_layers(batch):
     net = build("conv")
     space = hs.parameter_space(net, "4.*")
     operator = hs.GaussNewton(net, batch, space)
-    rows = torch.stack([operator(row) for row in torch.eye(space.dimension, dtype=torch.float64)])
+    rows = operator @ torch.eye(space.dimension, dtype=torch.float64)
     exact = torch.linalg.eigvalsh(rows).flip(0).numpy()
     search = hs.SpikeSearch(spikes=2, micro_batch=4, tolerance=1e-8)
     found = spectrum_study(net, batch, search, parameters="4.*", operator="gauss-newton", density=False)

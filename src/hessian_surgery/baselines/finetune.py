@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from hessian_surgery.baselines.training_state import fingerprint, load_moments, load_state, own_tensors, save_state
-from hessian_surgery.baselines.training_step import Step, Training, recorded, start_training
+from hessian_surgery.baselines.training_step import Step, Training, recorded_step, start_training
+from hessian_surgery.curvature.hessian import Hessian
 from hessian_surgery.curvature.lanczos import lanczos
-from hessian_surgery.curvature.operators import Hessian
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import hessian_batch, stratified_split
 from hessian_surgery.errors import InputError
@@ -227,7 +227,7 @@ def _run(job: _Job, folder: Path | None, identity: str, progress: Progress | Non
         training = start_training(job.classifier, phase.space, job.loss, config.learning_rate, config.project)
         if done > phase.first:
             load_moments(training, moments)
-        step = recorded(training, train.fetch(example), train.labels.to(device)[example])
+        step = recorded_step(training, train.fetch(example), train.labels.to(device)[example])
         for epoch in range(done, phase.last):
             if job.spike_data is not None:
                 _find_spikes(job, job.spike_data, training, epoch)

@@ -1,4 +1,4 @@
-"""One step of training, and the same step recorded as a CUDA graph: at small batches launching costs most of it."""
+"""One step of training, plain or replayed from a CUDA graph."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,25 +13,26 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.losses import Loss
 from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.recording import can_record, record
 
 Step: TypeAlias = Callable[[Inputs, Tensor], None]
 
+# Steps before a recording, as PyTorch advises for training.
 WARM_UP = 3
-# Devices on which a recording has failed: each failure costs memory that is not given back, so it is not tried again.
-_refused: set[torch.device] = set()
 
 
 @dataclass(frozen=True)
 class Training:
-    """What a step works on; all its tensors keep their place in memory, so that a recorded step finds them.
+    """What a step works on. All its tensors keep their place in memory, where a replay finds them.
 
     Attributes:
         classifier: the model, in training mode.
-        space: the weights that are trained; the others must not ask for gradients.
-        loss: of logits and labels, a mean over the samples.
-        optimizer: Adam over the weights of `space`, its state already made.
-        spikes: (K, p) orthonormal rows that the gradient is projected off; rows of zeros change nothing.
-        total: () the sum of the losses of the steps since it was last set to zero.
+        space: the weights that are trained; the others must not require gradients.
+        loss: a function of logits and labels, a mean over the samples.
+        optimizer: Adam over the weights of `space`, with its state already made.
+        spikes: (K, p) orthonormal rows that are taken out of the gradient; rows of zeros change
+            nothing.
+        total: () the sum of the steps' losses since it was last set to zero.
     """
 
     classifier: Classifier
@@ -43,7 +44,7 @@ class Training:
 
     @property
     def moments(self) -> dict[str, Tensor]:
-        """Adam's state: step, exp_avg and exp_avg_sq of each weight, by names that a file can hold."""
+        """Adam's state: step, exp_avg and exp_avg_sq of each weight, by names for a file."""
         states = [self.optimizer.state[parameter] for parameter in self.space.parameters]
         return {f"adam.{i:06d}.{key}": value for i, state in enumerate(states) for key, value in state.items()}
 
@@ -51,13 +52,13 @@ class Training:
 def start_training(
     classifier: Classifier, space: ParameterSpace, loss: Loss, learning_rate: float, spikes: int
 ) -> Training:
-    """Adam's beginning on the weights of `space`, the only ones that ask for gradients from here on."""
+    """Start Adam on the weights of `space`, which alone require gradients from here on."""
     classifier.module.requires_grad_(False)
     for parameter in space.parameters:
         parameter.requires_grad_(True)
     on_gpu = space.device.type == "cuda"
     optimizer = torch.optim.Adam(space.parameters, lr=learning_rate, foreach=on_gpu, capturable=on_gpu)
-    # A step along gradients of zero makes Adam's state and moves nothing; then it is step 0 again.
+    # A step along gradients of zero makes Adam's state and moves nothing. Then count from 0 again.
     for parameter in space.parameters:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -74,11 +75,11 @@ def start_training(
 
 
 def step(training: Training, inputs: Inputs, labels: Tensor) -> None:
-    """One step of Adam on a batch; on a GPU the forward pass is in bfloat16 where autocast allows it."""
+    """Take one step of Adam on a batch; on a GPU the forward pass uses autocast to bfloat16."""
     device = training.space.device
-    # None, not zeros: the backward pass then makes the gradients anew, in a recording in the recording's own memory.
+    # None, not zeros: the backward pass then allocates gradients, in the memory of a recording.
     training.optimizer.zero_grad(set_to_none=True)
-    # Without autocast's cache, whose casts of the weights a recording would not make again.
+    # Autocast's cache is off: a replay would not cast the weights again.
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False):
         logits = training.classifier.logits(inputs)
     loss = training.loss(logits.to(training.space.dtype), labels)
@@ -91,39 +92,39 @@ def step(training: Training, inputs: Inputs, labels: Tensor) -> None:
 
 @torch.no_grad()
 def project(space: ParameterSpace, spikes: Tensor) -> None:
-    """g ← g − Qᵀ(Q g) in each weight's .grad, g being all of them as one vector and Q `spikes` (K, p)."""
+    """g ← g − Qᵀ(Q g), where g is the .grad of all weights as one vector and Q `spikes` (K, p)."""
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in space.parameters]
     flat = space.flatten(gradients)
     for gradient, piece in zip(gradients, space.split(spikes.T @ (spikes @ flat)), strict=True):
         gradient.sub_(piece)
 
 
-def recorded(training: Training, inputs: Inputs, labels: Tensor) -> Step:
-    """The step, replayed from a CUDA graph where the device and the model allow it; nothing has moved on return.
-
-    What cannot be recorded (a layer that asks the GPU for a number in the middle) is run as it is.
+def recorded_step(training: Training, inputs: Inputs, labels: Tensor) -> Step:
+    """The step, replayed from a CUDA graph if that is possible; on return nothing has moved.
 
     Args:
         training: what the step works on.
-        inputs: a batch of the size that all will have, on the device.
-        labels: its labels (n,), there too.
+        inputs: a batch on the device, of the size that all batches will have.
+        labels: its labels (n,), also on the device.
     """
     plain: Step = partial(step, training)
     device = training.space.device
-    if not _can_record(device):
+    if not can_record(device):
         return plain
-    held, held_labels = batches.map_tensors(torch.clone, inputs), labels.clone()
+    held = batches.map_tensors(torch.clone, inputs)
+    held_labels = labels.clone()
     module = training.classifier.module
     moving = [*training.space.parameters, *module.buffers(), *training.moments.values(), training.total]
     before = [tensor.detach().clone() for tensor in moving]
     try:
-        graph = _record(lambda: plain(held, held_labels), device)
+        recording = record(lambda: plain(held, held_labels), device, WARM_UP)
     finally:
         with torch.no_grad():
             for tensor, saved in zip(moving, before, strict=True):
                 tensor.copy_(saved)
-    if graph is None:
+    if recording is None:
         return plain
+    graph, _ = recording
 
     def replay(inputs: Inputs, labels: Tensor) -> None:
         for here, new in zip(batches.tensors(held), batches.tensors(inputs), strict=True):
@@ -132,31 +133,3 @@ def recorded(training: Training, inputs: Inputs, labels: Tensor) -> Step:
         graph.replay()
 
     return replay
-
-
-def _can_record(device: torch.device) -> bool:
-    return device.type == "cuda" and device not in _refused
-
-
-def _record(work: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph | None:
-    """The work as a graph, after some rounds on a side stream, as PyTorch asks; None where it cannot be recorded."""
-    stream, present = torch.cuda.Stream(device), torch.cuda.current_stream(device)
-    stream.wait_stream(present)
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            work()  # what is wrong with the work itself shows here
-    present.wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    try:
-        # The outer context brings the present stream back, which a failed recording does not.
-        with torch.cuda.stream(present), torch.cuda.graph(graph, stream=stream):
-            work()
-    except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        _refused.add(device)
-        # A failed recording leaves the generator waiting for its end, and random layers fail; a copy is free of that.
-        generator = torch.cuda.default_generators[device.index or 0]
-        generator.graphsafe_set_state(generator.clone_state())
-        return None
-    return graph

@@ -1,4 +1,4 @@
-"""Basis: orthonormal vectors as rows, on the model's device, in host memory or on disk, whole or in half precision."""
+"""Basis: vectors as rows, on the device, in host memory or on disk, in full or half precision."""
 
 import mmap
 import os
@@ -18,14 +18,17 @@ from hessian_surgery.errors import InputError
 Place: TypeAlias = Literal["device", "host", "disk"]
 Precision: TypeAlias = Literal["full", "bfloat16"]
 
-# Bytes of a piece that is widened or moved at a time: what a CPU's cache holds, what keeps a bus busy, and what a GPU
-# multiplies at full speed.
-CACHE_BYTES, TRANSFER_BYTES, DEVICE_BYTES = 4 << 20, 32 << 20, 256 << 20
-# Columns that are summed in the arithmetic's own precision at most.
+# Rows are worked on in pieces of this many bytes. On a CPU: what its cache holds.
+CACHE_BYTES = 4 << 20
+# From elsewhere to a GPU: what keeps the bus busy.
+TRANSFER_BYTES = 32 << 20
+# On a GPU: what it multiplies at full speed.
+DEVICE_BYTES = 256 << 20
+# At most this many columns are summed in the vector's own precision.
 SUMMED = 1 << 16
-# Pieces that are read ahead where the rows are not on the device: one thread cannot keep up with a GPU.
+# Pieces read ahead if the rows are not on the device: one thread cannot keep up with a GPU.
 READERS = 8
-# Bytes of a file on disk that may stay mapped, since neighbouring pieces share pages.
+# Bytes of a file on disk that may stay mapped; neighbouring pieces share pages.
 MAPPED_BYTES = 128 << 20
 
 
@@ -34,10 +37,12 @@ class Storage:
     """Where the vectors of a basis are kept, and how.
 
     Attributes:
-        rows: how many vectors there is room for.
-        place: "device" (where the weights are), "host" memory, or a temporary file on "disk" (in TMPDIR).
-        precision: "full", the arithmetic's own, or "bfloat16", half of float32's memory. Arithmetic is never in half
-            precision; a vector's rounding, about 0.2 % of its length, is counted in the residuals.
+        rows: the number of vectors that there is room for.
+        place: "device" (where the weights are), "host" memory, or a temporary file on "disk" (in
+            TMPDIR).
+        precision: "full", as the arithmetic is, or "bfloat16", which takes half the memory of
+            float32. Arithmetic is never in half precision. Rounding moves a vector by about 0.2 %
+            of its length, which the residuals include.
     """
 
     rows: int
@@ -50,13 +55,15 @@ class Basis:
 
     Args:
         dimension: p.
-        dtype: of the arithmetic, and of the vectors that go in and come out.
-        device: where those are.
+        dtype: of the arithmetic and of the vectors that go in and come out.
+        device: where these vectors are.
         storage: where and how the rows are kept.
     """
 
     def __init__(self, dimension: int, dtype: torch.dtype, device: torch.device, storage: Storage) -> None:
-        self.dtype, self.device, self.storage = dtype, device, storage
+        self.dtype = dtype
+        self.device = device
+        self.storage = storage
         kept = torch.bfloat16 if storage.precision == "bfloat16" else dtype
         self._map: mmap.mmap | None = None
         if storage.place == "disk":
@@ -73,38 +80,39 @@ class Basis:
 
     @property
     def rounding(self) -> float:
-        """How far storing a unit vector moves it, at most."""
+        """How far storing a unit vector can move it."""
         return 0.0 if self._rows.dtype == self.dtype else torch.finfo(self._rows.dtype).eps / 4
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the rows take, on disk or in memory."""
+        """The bytes that the rows take, on disk or in memory."""
         return self._rows.nbytes
 
     def append(self, vector: Tensor) -> Tensor:
-        """Store a vector (p,); returns it as it was stored, which is rounded in half precision."""
+        """Store a vector (p,) and return it as stored, which means rounded in half precision."""
         row = self._rows[self._count]
         row.copy_(vector)
         self._count += 1
         return vector if row.dtype == self.dtype else row.to(self.device, self.dtype)
 
     def project(self, vector: Tensor) -> Tensor:
-        """The rows' inner products with a vector (p,) → (count,) in float64."""
+        """Inner products of the rows with a vector (p,) → (count,) in float64."""
         return project(self._used(), vector, self._release)
 
     def subtract(self, coefficients: Tensor, vector: Tensor) -> None:
-        """Take Σ_i c_i q_i from a vector (p,), in place."""
+        """Subtract Σ_i c_i q_i from a vector (p,), in place."""
         subtract(self._used(), coefficients, vector, self._release)
 
     def rotate(self, mixing: Tensor, last: bool = False) -> Tensor:
-        """Replace the rows by their combinations: mixing (k, count), k ≤ count.
+        """Replace the rows by the combinations `mixing` (k, count) of them, k ≤ count, in place.
 
-        In place, but for the `last` time in room of their own where that sets most of the room free.
+        The `last` time the new rows get memory of their own if that frees most of the basis.
 
         Returns:
             How far rounding has moved each new row (k,).
         """
-        used, mixing = self._used(), mixing.to(self.device, self.dtype)
+        used = self._used()
+        mixing = mixing.to(self.device, self.dtype)
         target = used
         if last and self._map is None and 2 * len(mixing) <= len(self._rows):
             target = torch.empty(len(mixing), used.shape[1], dtype=used.dtype, device=used.device)
@@ -122,18 +130,18 @@ class Basis:
         return moved.sqrt()
 
     def vectors(self) -> Tensor:
-        """The rows (count, p) as they are kept."""
+        """The rows (count, p) as they are stored."""
         return self._used()
 
     def clear(self) -> None:
-        """Forget the rows, keep the room."""
+        """Forget the rows, but keep the room."""
         self._count = 0
 
     def _used(self) -> Tensor:
         return self._rows[: self._count]
 
     def _release(self, read: int) -> None:
-        """Let go of mapped pages now and then: they count as this process's memory."""
+        """Release mapped pages now and then: they count as this process's memory."""
         self._mapped += read
         if self._map is not None and self._mapped >= MAPPED_BYTES:
             self._map.madvise(mmap.MADV_DONTNEED)
@@ -141,7 +149,7 @@ class Basis:
 
 
 def orthonormal(vectors: Iterable[Tensor], basis: Basis) -> Tensor:
-    """The rows (k, p) of the QR factorization of vectors (p,) each, kept in an empty basis with room for them."""
+    """The rows (k, p) of the QR factorization of k vectors (p,), stored in an empty basis."""
     for vector in vectors:
         rest = vector.to(basis.device, basis.dtype, copy=True)
         for _ in range(2):
@@ -165,11 +173,11 @@ def inner(first: Tensor, second: Tensor) -> float:
 
 
 def project(rows: Tensor, vector: Tensor, after: Callable[[int], None] = _nothing) -> Tensor:
-    """Inner products of rows (k, p), kept anywhere in any precision, with a vector (p,) → (k,) in float64.
+    """Inner products of rows (k, p), on any device in any precision, with a vector (p,) → (k,).
 
-    Or with the columns of (p, g) → (k, g), for which the rows are read once. On a CPU they are summed in float64 over
-    pieces: there a float32 sum over 23 million weights is off by 0.3 %. `after` is called with the bytes of each piece
-    of the rows that has been read.
+    With columns (p, g) it gives (k, g) and reads the rows once. Results are in float64. A CPU sums
+    over pieces in float64: its float32 sum over 23 million weights is off by 0.3 %. `after` is
+    called with the bytes of each piece of the rows once it has been read.
     """
     result = torch.zeros(len(rows), *vector.shape[1:], dtype=torch.float64, device=vector.device)
     for some, columns, piece in _pieces(rows, vector.dtype, vector.device, whole=vector.device.type != "cpu"):
@@ -179,7 +187,7 @@ def project(rows: Tensor, vector: Tensor, after: Callable[[int], None] = _nothin
 
 
 def subtract(rows: Tensor, coefficients: Tensor, vector: Tensor, after: Callable[[int], None] = _nothing) -> None:
-    """vector ← vector − Σ_i c_i rows_i, in place, with rows (k, p) kept anywhere in any precision."""
+    """vector ← vector − Σ_i c_i rows_i, in place; rows (k, p) on any device in any precision."""
     coefficients = coefficients.to(vector.device, vector.dtype)
     for some, columns, piece in _pieces(rows, vector.dtype, vector.device):
         vector[columns].addmv_(piece.T, coefficients[some], alpha=-1)
@@ -192,10 +200,11 @@ Piece: TypeAlias = tuple[slice, slice, Tensor]
 def _pieces(
     rows: Tensor, dtype: torch.dtype, device: torch.device, whole: bool = True, tall: bool = False
 ) -> Iterator[Piece]:
-    """What rows (k, p) hold, in pieces (rows, columns, values) in the arithmetic's dtype and place.
+    """The rows (k, p) in pieces (rows, columns, values), with values in `dtype` on `device`.
 
-    One piece where `whole` and nothing is copied. Rows that are here come in columns as tall as they are; rows from
-    elsewhere as they lie there, which reads fastest, unless `tall` asks for columns.
+    They come as one piece if `whole` allows it and nothing has to be copied. Otherwise rows on the
+    device come in columns as tall as all of them, and rows from elsewhere in the order of their
+    memory, which reads fastest, unless `tall` asks for columns.
     """
     count, dimension = rows.shape
     here = rows.device == device
@@ -220,12 +229,12 @@ def _pieces(
 def _fetched(
     rows: Tensor, parts: list[tuple[slice, slice]], dtype: torch.dtype, device: torch.device
 ) -> Iterator[Piece]:
-    """Pieces of rows that are elsewhere, read ahead into page-locked memory, which a GPU copies from fastest."""
+    """Pieces of rows from elsewhere, read ahead into page-locked memory: GPUs copy it fastest."""
 
     def read(part: tuple[slice, slice]) -> Tensor:
         source = rows[part]
         staged = torch.empty(source.shape, dtype=source.dtype, pin_memory=device.type == "cuda")
-        # NumPy copies in this thread alone; PyTorch would start as many threads as there are cores in each reader.
+        # NumPy copies in this thread alone; PyTorch would start threads on all cores per reader.
         np.copyto(staged.view(torch.uint8).numpy(), source.view(torch.uint8).numpy())
         return staged
 
@@ -239,10 +248,10 @@ def _fetched(
 
 
 def _temporary_map(size: int) -> mmap.mmap:
-    """A file that has no name, so that it is gone when the process is."""
+    """A mapped file without a name: it is gone when the process is."""
     try:
         with tempfile.TemporaryFile(prefix="hessian-surgery-") as file:
-            os.posix_fallocate(file.fileno(), 0, size)  # a full disk must show here, not as a signal later
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk shows here, not as a signal later
             return mmap.mmap(file.fileno(), size)
     except OSError as error:
         folder = tempfile.gettempdir()

@@ -1,35 +1,30 @@
-"""Deflation: an operator from which known directions have been taken out."""
-
-from dataclasses import dataclass
+"""Deflation: an operator without the part of it that lies along known directions."""
 
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import project, subtract
-from hessian_surgery.curvature.operators import Operator
-from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.curvature.operators import Operator, SymmetricOperator, space_of
 
 
-@dataclass(frozen=True)
-class Deflated:
-    """(I − QᵀQ) H (I − QᵀQ) (eq. 9): symmetric, zero along the rows of Q, H elsewhere.
+class Deflated(SymmetricOperator):
+    """(I − QᵀQ) H (I − QᵀQ) (eq. 9): symmetric, zero along the rows of Q.
 
-    Attributes:
+    Where the rows of Q are eigenvectors of H, the other eigenpairs are those of H.
+
+    Args:
         operator: H.
-        vectors: Q (k, p), orthonormal rows, kept anywhere in any precision.
+        vectors: Q (k, p), orthonormal rows, on any device in any precision.
     """
 
-    operator: Operator
-    vectors: Tensor
+    def __init__(self, operator: Operator, vectors: Tensor) -> None:
+        self.space = space_of(operator)
+        self.operator = operator
+        self.vectors = vectors
 
-    @property
-    def space(self) -> ParameterSpace:
-        """The weights that the vectors are directions of."""
-        return self.operator.space
-
-    def __call__(self, vector: Tensor) -> Tensor:
-        """The product with a vector (p,)."""
-        return self._without(self.operator(self._without(vector.clone())))
+    def _multiply(self, vector: Tensor) -> Tensor:
+        return self._without(self.operator @ self._without(vector.clone()))
 
     def _without(self, vector: Tensor) -> Tensor:
+        """Take the rows of Q out of a vector (p,), in place."""
         subtract(self.vectors, project(self.vectors, vector), vector)
         return vector

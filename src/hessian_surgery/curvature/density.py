@@ -1,4 +1,4 @@
-"""The spectral density by stochastic Lanczos quadrature (section 4.4), with the trace and the bulk's scale."""
+"""The spectral density by stochastic Lanczos quadrature (section 4.4), its trace and quantiles."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +7,8 @@ import numpy as np
 
 from hessian_surgery.curvature.basis import Basis, Storage
 from hessian_surgery.curvature.krylov import Krylov, gaussian
-from hessian_surgery.curvature.memory import choose_storage
-from hessian_surgery.curvature.operators import Operator
+from hessian_surgery.curvature.memory_plan import choose_storage
+from hessian_surgery.curvature.operators import Operator, space_of
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.seeding import generator
@@ -20,8 +20,8 @@ class Density:
     """φ(t) = (1/p) Σ_i δ(t − λ_i), as the quadrature rules of k probes.
 
     Attributes:
-        nodes: Ritz values ℓ of each probe (k arrays of at most m).
-        weights: ω of each (k arrays, each summing to 1).
+        nodes: the Ritz values ℓ of each probe (k arrays of at most m).
+        weights: their weights ω (k arrays that each sum to 1).
         variance: σ² of the Gaussian that stands for each δ.
         dimension: p.
     """
@@ -33,22 +33,23 @@ class Density:
 
     def at(self, points: Array) -> tuple[Array, Array]:
         """φ_σ at points (t,), and its standard error over the probes (t,)."""
-        each = np.array([gaussian_sum(points, n, w, self.variance) for n, w in zip(*self._rules(), strict=True)])
+        each = np.array([gaussian_sum(points, n, w, self.variance) for n, w in self._rules()])
         return each.mean(axis=0), _standard_error(each)
 
     @property
     def trace(self) -> tuple[float, float]:
         """Σ λ, and its standard error over the probes."""
-        each = self.dimension * np.array([n @ w for n, w in zip(*self._rules(), strict=True)])
+        each = self.dimension * np.array([n @ w for n, w in self._rules()])
         return float(each.mean()), float(_standard_error(each))
 
     def quantile(self, share: float, below: float = np.inf) -> float:
-        """The |λ| under which a share of the spectrum below a bound lies, all probes together."""
-        nodes, weights = np.concatenate(self.nodes), np.concatenate(self.weights)
-        nodes, weights = np.abs(nodes[nodes < below]), weights[nodes < below]
-        order = np.argsort(nodes)
-        reached = np.cumsum(weights[order])
-        return float(nodes[order][np.searchsorted(reached, share * reached[-1])])
+        """The |λ| that a `share` of the eigenvalues under `below` stay within, over all probes."""
+        nodes = np.concatenate(self.nodes)
+        counted = nodes < below
+        sizes = np.abs(nodes[counted])
+        order = np.argsort(sizes)
+        reached = np.cumsum(np.concatenate(self.weights)[counted][order])
+        return float(sizes[order][np.searchsorted(reached, share * reached[-1])])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -62,8 +63,8 @@ class Density:
             "trace_se": None if np.isnan(error) else error,
         }
 
-    def _rules(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        return self.nodes, self.weights
+    def _rules(self) -> list[tuple[Array, Array]]:
+        return list(zip(self.nodes, self.weights, strict=True))
 
 
 def spectral_density(
@@ -79,22 +80,24 @@ def spectral_density(
     """The density of an operator's eigenvalues, by m Lanczos steps from each of k random vectors.
 
     Args:
-        operator: symmetric, with a `space`.
+        operator: symmetric: a `Hessian` or the like, a dense tensor (p, p), or any `Operator`; a
+            plain function can be wrapped in a `FunctionOperator`.
         steps: m.
         probes: k; the error falls as 1/√k.
-        variance: σ², the width of the kernel.
-        storage: where the m vectors of a probe are kept; by default what the free memory allows.
+        variance: σ² of the Gaussian kernel.
+        storage: where to keep the m vectors of a probe; by default what fits (`choose_storage`).
         seed: fixes the probes.
         progress: called with (products taken, products in all).
     """
     for name, value in (("steps", steps), ("probes", probes)):
         if value < 1:
             raise InputError(f"{name}: got {value}; it must be at least 1")
-    space = operator.space
+    space = space_of(operator)
     steps = min(steps, space.dimension)
     storage = storage or choose_storage(space, steps, steps=steps)
     basis = Basis(space.dimension, space.dtype, space.device, storage)
-    nodes, weights = [], []
+    nodes = []
+    weights = []
     with deterministic_kernels(exact=True):
         for probe in range(probes):
             basis.clear()
@@ -119,6 +122,6 @@ def gaussian_sum(points: Array, centres: Array, weights: Array, variance: float)
 
 
 def _standard_error(each: Array) -> Array:
-    """Of the mean over the first axis; NaN for a single probe."""
+    """The standard error of the mean over the first axis; NaN for a single probe."""
     count = len(each)
     return each.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(each.shape[1:], np.nan)

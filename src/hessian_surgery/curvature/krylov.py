@@ -1,4 +1,4 @@
-"""Krylov: the growing orthonormal basis of Algorithm 1 with the operator's projection onto it; thick restart."""
+"""Krylov: one step of Lanczos (Algorithm 1), the projection of the operator, thick restart."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -10,9 +10,8 @@ from torch import Tensor
 
 from hessian_surgery.curvature.basis import Basis, inner, length
 from hessian_surgery.curvature.memory import Watch
-from hessian_surgery.curvature.operators import Operator
+from hessian_surgery.curvature.operators import Operator, VectorSpace, space_of
 from hessian_surgery.errors import InputError
-from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.types import Array
 
 
@@ -33,7 +32,7 @@ class Ritz:
     dimension: int
 
     def moving(self, moved: Array) -> Array:
-        """‖(H − θ) δ‖ (k,) for leading vectors that rounding moves by a random δ of given length (k,)."""
+        """‖(H − θ) δ‖ (k,), where rounding moves the k leading vectors by random δ `moved` long."""
         mean_square = float(np.sum(self.values**2)) / self.dimension
         return moved * np.sqrt(self.values[: len(moved)] ** 2 + mean_square)
 
@@ -47,32 +46,35 @@ class Ritz:
 class Krylov:
     """An orthonormal basis Q, the projection T = Q H Qᵀ, and the vector that comes next.
 
-    H qⱼ = Σ_i T_ij q_i + (for the last j) β q_next, to rounding. T is kept whole in float64: tridiagonal until
-    the first restart, an arrowhead and a tridiagonal part afterwards.
+    H qⱼ = Σ_i T_ij q_i + (for the last j) β q_next, up to rounding. T is kept whole in float64. It
+    is tridiagonal until the first restart, then an arrowhead and a tridiagonal part.
 
     Args:
         operator: symmetric.
         basis: empty, with room for the vectors.
         start: the first vector (p,); it need not be of unit length.
-        draw: for fresh directions when the Krylov space is exhausted.
-        watch: of the memory held; what a product takes while it runs is left out.
+        draw: draws a fresh direction each time the Krylov space is exhausted.
+        watch: watches the memory held; what a product takes while it runs does not count.
     """
 
     def __init__(
         self, operator: Operator, basis: Basis, start: Tensor, draw: torch.Generator, watch: Watch | None = None
     ) -> None:
-        self._operator, self._draw, self._watch = operator, draw, watch
         self.basis = basis
+        self._operator = operator
+        self._space = space_of(operator)
+        self._draw = draw
+        self._watch = watch
         self._projected = np.zeros((basis.storage.rows, basis.storage.rows))
-        # ‖error‖ that rounding of stored vectors leaves in each column of H Q = Q T.
+        # The ‖error‖ that rounding stored vectors leaves in each column of H Q = Q T.
         self._rounding = np.zeros(basis.storage.rows)
         self._next = start / length(start)
         self._previous: Tensor | None = None
         self._beta = 0.0
         self._scale = 0.0
         self.products = 0
-        # Products since the Krylov space was last exhausted: right after that the pairs so far are exact, but others
-        # may be missing.
+        # Products since the Krylov space was last exhausted. Right after that the pairs found are
+        # exact, but others may be missing.
         self.since_exhausted = 0
 
     def __len__(self) -> int:
@@ -89,13 +91,14 @@ class Krylov:
         return self._beta == 0.0
 
     def extend(self) -> None:
-        """One step of Algorithm 1: store the next vector, multiply it, make the product orthogonal to the basis."""
-        j, wanted = len(self.basis), self._next
+        """Take one step: store the next vector, multiply it, take the basis out of the product."""
+        j = len(self.basis)
+        wanted = self._next
         vector = self.basis.append(wanted)
         if j > 0 and vector is not wanted:
             self._rounding[j - 1] = np.hypot(self._rounding[j - 1], self._beta * length(wanted - vector))
         with self._watch.excluded() if self._watch else nullcontext():
-            product = self._operator(vector)
+            product = self._operator @ vector
         self.products += 1
         column = np.zeros(j + 1)
         column[j] = inner(vector, product)
@@ -104,7 +107,7 @@ class Krylov:
             column[j - 1] = self._beta
             product.add_(self._previous, alpha=-self._beta)
         beta = self._orthogonalize(product, column)
-        size = float(np.hypot(np.linalg.norm(column), beta))  # of the product, before anything was taken away
+        size = float(np.hypot(np.linalg.norm(column), beta))  # of the whole product
         if not np.isfinite(size):
             raise InputError("training_data: a Hessian product is not finite; check the weights and the images for NaN")
         self._scale = max(self._scale, size)
@@ -113,18 +116,19 @@ class Krylov:
         self._follow(product, beta)
 
     def ritz(self) -> Ritz:
-        """Ritz pairs of the present basis."""
+        """The Ritz pairs of the present basis."""
         m = len(self.basis)
-        values, columns = np.linalg.eigh(self._projected[:m, :m])
-        values, rows = values[::-1].copy(), columns.T[::-1].copy()
-        # Rounding errors of different vectors point in unrelated directions, so that their squares add.
+        ascending, columns = np.linalg.eigh(self._projected[:m, :m])
+        values = ascending[::-1].copy()
+        rows = columns.T[::-1].copy()
+        # Rounding errors of different vectors point in unrelated directions: their squares add.
         spread = rows**2 @ self._rounding[:m] ** 2
         arithmetic = torch.finfo(self.basis.dtype).eps * self._scale
         errors = np.sqrt((self._beta * rows[:, -1]) ** 2 + spread + arithmetic**2)
-        return Ritz(values, rows, errors, self._operator.space.dimension)
+        return Ritz(values, rows, errors, self._space.dimension)
 
     def restart(self, keep: int) -> None:
-        """Thick restart: go on with the leading Ritz vectors and the next vector as the basis (Wu and Simon 2000)."""
+        """Thick restart (Wu and Simon 2000): make the `keep` leading Ritz vectors the basis."""
         ritz = self.ritz()
         moved = self.basis.rotate(torch.from_numpy(ritz.rows[:keep])).numpy()
         inherited = np.sqrt(ritz.rows[:keep] ** 2 @ self._rounding[: ritz.rows.shape[1]] ** 2)
@@ -135,10 +139,11 @@ class Krylov:
         self._projected[range(keep), range(keep)] = ritz.values[:keep]
 
     def _orthogonalize(self, product: Tensor, column: Array) -> float:
-        """Take the basis out of a product in place, adding the coefficients to `column`.
+        """Take the basis out of a product in place, and add the coefficients to `column`.
 
-        A pass leaves what rounding leaves of what it takes away, so it is repeated until it takes less than it leaves.
-        The last two vectors are out already, and between restarts the rest is rounding: one pass will do.
+        Rounding spoils a pass in proportion to what it takes away. So passes are repeated until one
+        takes less than it leaves. Between restarts one is enough: the last two vectors are out
+        already, and the other coefficients are rounding.
 
         Returns:
             The length of what is left.
@@ -154,26 +159,28 @@ class Krylov:
         return left
 
     def _follow(self, remainder: Tensor, beta: float) -> None:
-        """Set β and the next vector from what is left of a product, which is β long."""
-        # Where what is left is rounding, the Krylov space is exhausted. Go on from a fresh direction, which finds what
-        # the first start vector had no part of; β = 0 keeps T exact. The threshold is tight: in float32 a bulk lies
-        # only four or five decades below the spikes.
+        """Set β and the next vector from the remainder of a product, which has length β."""
+        # If the remainder is mere rounding, the Krylov space is exhausted. A fresh direction then
+        # finds what the start vector had no part of, and β = 0 keeps T exact. The threshold is
+        # tight: in float32 a bulk lies only four or five decades below the spikes.
         if beta > 20 * torch.finfo(remainder.dtype).eps * self._scale:
             self.since_exhausted += 1
-            self._beta, self._next = beta, remainder.div_(beta)
+            self._beta = beta
+            self._next = remainder.div_(beta)
             return
-        self.since_exhausted, self._beta = 0, 0.0
-        if len(self.basis) < self._operator.space.dimension:
-            fresh = gaussian(self._operator.space, self._draw)
+        self.since_exhausted = 0
+        self._beta = 0.0
+        if len(self.basis) < self._space.dimension:
+            fresh = gaussian(self._space, self._draw)
             left = self._orthogonalize(fresh, np.zeros(len(self.basis)))
             self._next = fresh / left
 
 
-def gaussian(space: ParameterSpace, draw: torch.Generator) -> Tensor:
+def gaussian(space: VectorSpace, draw: torch.Generator) -> Tensor:
     """A Gaussian vector (p,), the same on every device."""
     return torch.randn(space.dimension, generator=draw, dtype=space.dtype).to(space.device)
 
 
 def positive(values: Array, dtype: torch.dtype) -> NDArray[np.bool_]:
-    """Which of a spectrum's values are positive beyond rounding."""
+    """Which of a spectrum's values are positive by more than rounding."""
     return values > 10 * torch.finfo(dtype).eps * np.abs(values).max(initial=0.0)

@@ -1,4 +1,4 @@
-"""Lanczos (Algorithm 1): the leading eigenpairs, "spikes", of an operator known by its products."""
+"""Lanczos (Algorithm 1): the leading eigenpairs ("spikes") of an operator, and when to stop."""
 
 from dataclasses import dataclass, field
 
@@ -9,8 +9,9 @@ from torch import Tensor
 
 from hessian_surgery.curvature.basis import Basis, Storage
 from hessian_surgery.curvature.krylov import Krylov, gaussian, positive
-from hessian_surgery.curvature.memory import Watch, choose_storage
-from hessian_surgery.curvature.operators import Operator
+from hessian_surgery.curvature.memory import Watch
+from hessian_surgery.curvature.memory_plan import choose_storage
+from hessian_surgery.curvature.operators import Operator, Product, VectorSpace, as_operator, space_of
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.parameters import ParameterSpace
@@ -26,15 +27,18 @@ class Spectrum:
 
     Attributes:
         eigenvalues: λ (K,) float64.
-        vectors: unit eigenvectors q (K, p), one per row, kept as `storage` says: `vector(i)` gives one to work with.
-        residuals: ‖H q − λ q‖ / |λ| (K,), read off the recurrence, the rounding of stored vectors included.
+        vectors: unit eigenvectors q (K, p), one per row, kept as `storage` says; `vector(i)` gives
+            one to work with.
+        residuals: ‖H q − λ q‖ / |λ| (K,), from the recurrence; they include the rounding of stored
+            vectors.
         tolerance: the relative residual at which a pair counts as converged.
         steps: Lanczos steps taken, which is the number of products.
-        space: the weights that the vectors are directions of.
+        space: the vectors' length, dtype and device; for a model's Hessian its `weights`.
         storage: where and how the basis was kept.
-        basis_bytes: what it took there.
-        peak_bytes: the most memory that the run held at once beyond what was held before it (the model, the batch and
-            its graph) and what a product takes while it runs, on host and device together.
+        basis_bytes: the bytes that the basis took there.
+        peak_bytes: the most memory that the run held at once, on host and device together. What was
+            held before it (the model, the batch and its graph) does not count, nor what a product
+            takes while it runs.
     """
 
     eigenvalues: Array
@@ -42,7 +46,7 @@ class Spectrum:
     residuals: Array
     tolerance: float
     steps: int
-    space: ParameterSpace
+    space: VectorSpace
     storage: Storage = field(default=Storage(rows=0))
     basis_bytes: int = 0
     peak_bytes: int = 0
@@ -55,8 +59,19 @@ class Spectrum:
         """Which pairs meet the tolerance (K,)."""
         return self.residuals <= self.tolerance
 
+    @property
+    def weights(self) -> ParameterSpace:
+        """The weights that the vectors are directions of.
+
+        Raises:
+            InputError: the operator was not one of a model.
+        """
+        if not isinstance(self.space, ParameterSpace):
+            raise InputError("spectrum: it belongs to no model's weights; take one of a Hessian or GaussNewton")
+        return self.space
+
     def vector(self, i: int) -> Tensor:
-        """Eigenvector i (p,) on the weights' device, in the arithmetic's dtype."""
+        """Eigenvector i (p,) on the operator's device, in its dtype."""
         return self.vectors[i].to(self.space.device, self.space.dtype)
 
     def combine(self, coefficients: Array) -> Tensor:
@@ -68,7 +83,7 @@ class Spectrum:
 
 
 def lanczos(
-    operator: Operator,
+    operator: Operator | Product,
     k: int,
     *,
     steps: int | None = None,
@@ -80,40 +95,33 @@ def lanczos(
     iteration: int = 0,
     progress: Progress | None = None,
 ) -> Spectrum:
-    """The k largest positive eigenpairs, by Lanczos with full reorthogonalization and thick restart.
+    """The k largest positive eigenpairs, with full reorthogonalization and thick restart.
 
     Args:
-        operator: symmetric, with a `space`.
-        k: how many pairs are wanted; fewer come back where fewer are positive.
-        steps: take exactly this many steps (the paper's m); by default go on until the k pairs have converged.
+        operator: symmetric: a `Hessian` or the like, a dense tensor (p, p), anything else that is
+            an `Operator`, or a plain function v → H v, which needs `start`.
+        k: how many pairs are wanted; fewer come back if fewer are positive.
+        steps: take exactly this many steps (the paper's m); by default until all k have converged.
         tolerance: relative residual at which a pair counts as converged.
         max_steps: where to give up on convergence; by default 10 k + 50.
-        storage: where and how the basis is kept; by default what the free memory allows (`choose_storage`).
-        start: starting vector (p,); by default Gaussian, drawn from (seed, iteration).
+        storage: where and how to keep the basis; by default what fits (`choose_storage`).
+        start: start vector (p,); by default Gaussian, drawn from (seed, iteration).
         seed: see `start`.
         iteration: see `start`.
         progress: called with (steps taken, steps at most) after each step.
     """
-    space = operator.space
+    operator = as_operator(operator, start)
+    space = space_of(operator)
     limit = min(steps or max_steps or 10 * k + 50, space.dimension)
     _check(k, limit, steps, tolerance, storage, space.dimension)
-    if storage is None:
-        storage = choose_storage(space, k, steps=steps, tolerance=tolerance)
-    watch, draw = Watch(space.device), generator(seed, "lanczos", iteration)
-    first = gaussian(space, draw) if start is None else start.to(space.device, space.dtype)
+    storage = storage or choose_storage(space, k, steps=steps, tolerance=tolerance)
+    watch = Watch(space.device)
+    draw = generator(seed, "lanczos", iteration)
+    first = gaussian(space, draw) if start is None else _start(start, space)
     basis = Basis(space.dimension, space.dtype, space.device, storage)
     krylov = Krylov(operator, basis, first, draw, watch)
-    aim = max(0.0, tolerance**2 - basis.rounding**2) ** 0.5  # the pairs are rounded once more at the end
     with deterministic_kernels(exact=True):
-        for step in range(1, limit + 1):
-            if krylov.full:
-                krylov.restart(_keep(k, storage.rows))
-            krylov.extend()
-            if progress is not None:
-                progress(step, limit)
-            settled = steps is None and krylov.since_exhausted >= k
-            if settled and (krylov.ritz().residuals[:k] <= aim).all():
-                break
+        _run(krylov, k, limit, tolerance if steps is None else None, progress)
         return _spikes(krylov, k, tolerance, space, watch)
 
 
@@ -125,15 +133,36 @@ def _check(k: int, limit: int, steps: int | None, tolerance: float, storage: Sto
         raise InputError(f"tolerance: got {tolerance:g}; it must be between 0 and 1")
     needed = min(steps or k + 3, dimension)
     if storage is not None and storage.rows < needed:
-        raise InputError(f"storage: room for {storage.rows} vectors, where {needed} or more are needed")
+        raise InputError(f"storage: got room for {storage.rows} vectors; give room for {needed} or more")
+
+
+def _start(given: Tensor, space: VectorSpace) -> Tensor:
+    if given.shape != (space.dimension,):
+        raise InputError(f"start: got shape {tuple(given.shape)}; it must be ({space.dimension},)")
+    return given.detach().to(space.device, space.dtype)
+
+
+def _run(krylov: Krylov, k: int, limit: int, tolerance: float | None, progress: Progress | None) -> None:
+    """Take `limit` steps, or fewer if a tolerance is given and the k leading pairs meet it."""
+    rows = krylov.basis.storage.rows
+    # The pairs are rounded once more at the end.
+    aim = None if tolerance is None else max(0.0, tolerance**2 - krylov.basis.rounding**2) ** 0.5
+    for step in range(1, limit + 1):
+        if krylov.full:
+            krylov.restart(_keep(k, rows))
+        krylov.extend()
+        if progress is not None:
+            progress(step, limit)
+        if aim is not None and krylov.since_exhausted >= k and (krylov.ritz().residuals[:k] <= aim).all():
+            return
 
 
 def _keep(k: int, rows: int) -> int:
-    """How many Ritz vectors a restart keeps: those wanted, and a third of the room beyond them, which speeds it up."""
+    """How many Ritz vectors a restart keeps: the k wanted, and some more, which speed it up."""
     return min(k + (rows - k) // 3, rows - 2)
 
 
-def _spikes(krylov: Krylov, k: int, tolerance: float, space: ParameterSpace, watch: Watch) -> Spectrum:
+def _spikes(krylov: Krylov, k: int, tolerance: float, space: VectorSpace, watch: Watch) -> Spectrum:
     ritz = krylov.ritz()
     # An eigenvalue within rounding of zero is not a spike.
     count = int(positive(ritz.values, space.dtype)[:k].sum())

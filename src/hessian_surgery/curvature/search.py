@@ -7,10 +7,12 @@ from typing import Any, get_args
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import Storage
+from hessian_surgery.curvature.batch_operator import BatchOperator
 from hessian_surgery.curvature.deflation import Deflated
+from hessian_surgery.curvature.hessian import Hessian
 from hessian_surgery.curvature.lanczos import TOLERANCE, Spectrum, lanczos
-from hessian_surgery.curvature.memory import BasisPlace, BasisPrecision, describe_storage, plan_room
-from hessian_surgery.curvature.operators import BatchOperator, Hessian, Operator
+from hessian_surgery.curvature.memory_plan import BasisPlace, BasisPrecision, describe_storage, plan_room
+from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import Sampling, hessian_batch
 from hessian_surgery.errors import InputError, require
@@ -173,6 +175,7 @@ def make_finder(
     classes: int | None = None,
     seed: int = 0,
     beside: int = 0,
+    example: LabelledSet | None = None,
 ) -> SpikeFinder:
     """A finder whose batch is drawn once, unless it is to be redrawn.
 
@@ -187,12 +190,13 @@ def make_finder(
         classes: C, for the default K; by default the training data's.
         seed: fixes batches and start vectors.
         beside: vectors that are kept in the same way beside the basis.
+        example: the memory of a graph is measured on its first image; by default the training data.
 
     Raises:
         InputError: it would not fit into memory; the message says what would.
     """
     count = search.count(len(training.classes) if classes is None else classes)
-    storage = plan_basis(classifier, space, training, search, count, beside=beside)
+    storage = plan_basis(classifier, space, training, search, count, beside=beside, example=example)
     loss = make_loss(search.loss, training.counts) if isinstance(search.loss, str) else search.loss
     data = training
     if not search.redraw_hessian:
@@ -209,6 +213,7 @@ def plan_basis(
     *,
     beside: int = 0,
     taken: int = 0,
+    example: LabelledSet | None = None,
 ) -> Storage:
     """Where the basis goes, once the Hessian batch's graph and `taken` bytes more have their room.
 
@@ -219,7 +224,7 @@ def plan_basis(
     return plan_room(
         classifier,
         space,
-        training,
+        training if example is None else example,
         images,
         count,
         search.lanczos_steps,

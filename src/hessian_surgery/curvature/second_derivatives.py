@@ -1,10 +1,11 @@
-"""Convolution and evaluation-mode batch norm whose gradients can be differentiated again cheaply.
+"""Second derivatives of convolution and of evaluation-mode batch norm that are cheap.
 
-PyTorch's own second derivatives of these two are slow: that of a convolution correlates whole feature maps as if they
-were kernels, and that of batch norm is a chain of some forty element-wise operations. Both have plain forms: the
-derivative of `convolution_backward` in each of its arguments is one more convolution, and batch norm in evaluation mode
-is a scale and a shift per channel. Inside `cheap_second_derivatives` the forward pass uses those, so that a product
-through the kept graph of a gradient costs about two gradients, which is its floor, rather than three.
+PyTorch's own are slow. That of a convolution correlates whole feature maps as if they were kernels,
+and that of batch norm is a chain of some forty element-wise operations. Both have plain forms: the
+derivative of `convolution_backward` in each argument is one more convolution, and batch norm in
+evaluation mode is a scale and a shift per channel. Forward passes inside `cheap_second_derivatives`
+use these forms. A product through the kept graph of a gradient then costs about two gradients,
+which is its floor, instead of three.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,8 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, transposed: bool) -> Tensor:
         ctx.save_for_backward(x, w)
-        ctx.geometry, ctx.bias = geometry, None if b is None else list(b.shape)
+        ctx.geometry = geometry
+        ctx.bias = None if b is None else list(b.shape)
         ctx.transposed = transposed
         return F.conv2d(x, w, b, *geometry)
 
@@ -37,13 +39,13 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, w = _fixed(ctx)
         wanted = list(ctx.needs_input_grad[:3])
-        if not torch.is_grad_enabled():  # the last walk: nothing will be differentiated again
+        if not torch.is_grad_enabled():  # nothing will be differentiated again
             return (*_gradients(g, x, w, ctx.bias, ctx.geometry, wanted), None, None)
         return (*_ConvolutionBackward.apply(g, x, w, ctx.bias, ctx.geometry, wanted), None, None)
 
 
 class _ConvolutionBackward(torch.autograd.Function):
-    """(g, x, w) → the gradients of x, w and b; linear in each of the three."""
+    """(g, x, w) → the gradients in x, w and b: linear in each of g, x and w."""
 
     @staticmethod
     def forward(
@@ -58,7 +60,8 @@ class _ConvolutionBackward(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, hx: Tensor | None, hw: Tensor | None, hb: Tensor | None) -> tuple[Tensor | None, ...]:
         g, x, w = ctx.saved_tensors
-        geometry, needs = ctx.geometry, ctx.needs_input_grad
+        geometry = ctx.geometry
+        needs = ctx.needs_input_grad
         along_g = along_x = along_w = None
         if needs[0] and hw is not None:
             along_g = F.conv2d(x, hw, hb, *geometry)
@@ -100,7 +103,7 @@ class _Affine(torch.autograd.Function):
 
 
 class _AffineBackward(torch.autograd.Function):
-    """(g, x, s) → s g, Σ g x, Σ g, by batch norm's own fused kernel at mean 0 and deviation 1."""
+    """(g, x, s) → s g, Σ g x, Σ g, by batch norm's fused kernel with mean 0 and deviation 1."""
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, s: Tensor, unit: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
@@ -129,7 +132,7 @@ def _channel_gradients(g: Tensor, x: Tensor, s: Tensor, unit: tuple[Tensor, Tens
 
 
 def _fixed(ctx: Any) -> list[Tensor]:
-    """A layer's input and weight, as constants where only the way back itself will be differentiated."""
+    """A layer's input and weight; constants if only the vector pulled back is differentiated in."""
     return [tensor.detach() if ctx.transposed else tensor for tensor in ctx.saved_tensors]
 
 
@@ -173,7 +176,7 @@ def _normalize(
 
 
 def _foreign(input: Tensor, weight: Tensor | None) -> bool:
-    """Whether torch does more here than the plain operation: autocast, mixed dtypes, vmap and its like."""
+    """Whether PyTorch does more than the plain operation: autocast, mixed dtypes, vmap."""
     mixed = weight is not None and weight.dtype != input.dtype
     batched = torch._C._functorch.peek_interpreter_stack() is not None
     return mixed or batched or torch.is_autocast_enabled(input.device.type)
@@ -188,11 +191,11 @@ _REPLACED: dict[Any, Callable[..., Tensor]] = {F.conv2d: _convolve, F.batch_norm
 
 
 class cheap_second_derivatives(TorchFunctionMode):
-    """Inside this context `conv2d` and evaluation-mode `batch_norm` are those of this file; values are the same.
+    """A block in which `conv2d` and evaluation-mode `batch_norm` are this file's; same values.
 
     Args:
-        transposed: gradients will be differentiated in the vector that is pulled back, and in nothing else: Jᵀu in u.
-            That saves the rest.
+        transposed: gradients Jᵀu will be differentiated in u, the vector pulled back, and in
+            nothing else; the other derivatives are then left out.
     """
 
     def __init__(self, transposed: bool = False) -> None:
@@ -202,7 +205,7 @@ class cheap_second_derivatives(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Called for every torch function."""
+        """Replace the two functions; PyTorch calls this for every function of its own."""
         if func in _REPLACED:
             return _REPLACED[func](self._transposed, *args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))

@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hessian_surgery.curvature.basis import Storage
-from hessian_surgery.curvature.memory import GRAPH_FACTOR, basis_bytes, describe_storage, input_bytes, saved_bytes
+from hessian_surgery.curvature.memory import GRAPH_FACTOR, input_bytes, saved_bytes
+from hessian_surgery.curvature.memory_plan import basis_bytes, describe_storage
 from hessian_surgery.curvature.search import plan_basis
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.class_gradients import MICRO, gradient_images

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hessian_surgery.evidence.rates import TEMPERATURE, logit_unit, rates, soft_rates
 from hessian_surgery.operation.goal import Goal
-from hessian_surgery.recording import recorded
+from hessian_surgery.recording import recorded_function
 from hessian_surgery.types import Array
 
 # What a unit of accuracy is worth in units of σ, from the most cautious fit to the boldest.
@@ -59,7 +59,8 @@ def _fit_path(logits_at: Logits, size: int, labels: Tensor, classes: int, goal: 
         value = soft_goal(*soft, price) + RIDGE * free.square().mean()
         return torch.cat([value.detach()[None], *torch.autograd.grad(value, free)])
 
-    evaluate = recorded(value_and_slope, torch.zeros(size, device=labels.device), torch.ones((), device=labels.device))
+    examples = (torch.zeros(size, device=labels.device), torch.ones((), device=labels.device))
+    evaluate = recorded_function(value_and_slope, *examples)
     found = []
     values = np.zeros(size)
     for price in PRICES:

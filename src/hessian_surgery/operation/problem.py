@@ -74,9 +74,15 @@ def prepare(
     note = check_classifier(classifier, calibration)
     finder = None
     if config.uses_spikes:
-        beside = config.vectors_beside * config.search.count(classes)
         finder = make_finder(
-            classifier, space, training, config.search, classes=classes, seed=config.seed, beside=beside
+            classifier,
+            space,
+            training,
+            config.search,
+            classes=classes,
+            seed=config.seed,
+            beside=config.vectors_beside * config.search.count(classes),
+            example=calibration,
         )
     calibration = calibration.resident(classifier.device)
     before = answer(classifier, calibration, config.batch_size)

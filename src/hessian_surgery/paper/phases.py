@@ -41,7 +41,7 @@ def staleness(operator: Operator, deflated: Tensor, count: int) -> float:
     """
     leaked = total = 0.0
     for row in deflated[:count]:
-        product = operator(row.to(operator.space.device, operator.space.dtype))
+        product = operator @ row.to(operator.device, operator.dtype)
         total += float(product.square().sum())
         subtract(deflated, project(deflated, product), product)
         leaked += float(product.square().sum())

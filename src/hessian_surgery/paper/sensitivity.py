@@ -37,7 +37,7 @@ def sensitivity(
     if epsilon <= 0:
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
     classifier, labelled = as_classifier(model), as_labelled(data)
-    space, rows = spectrum.space, []
+    space, rows = spectrum.weights, []
 
     def probe(direction: Tensor, step: float) -> Array:
         with space.keeping_weights():

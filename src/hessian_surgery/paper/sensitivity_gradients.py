@@ -61,7 +61,7 @@ def gradient_sensitivity(
     if not temperature > 0:
         raise InputError(f"temperature: got {temperature}; it must be positive")
     matrix = np.full((len(spectrum), classes), np.nan)
-    gradients = soft_accuracy_gradients(classifier, spectrum.space, labelled, temperature, batch_size)
+    gradients = soft_accuracy_gradients(classifier, spectrum.weights, labelled, temperature, batch_size)
     held = max(1, len(spectrum) // SPIKES_PER_GRADIENT)
     with closing(gradients):
         while found := _columns(spectrum, gradients, held):
@@ -87,7 +87,7 @@ def matched_temperature(
     tried = np.unique(np.linspace(0, len(spectrum) - 1, MATCHED_ALONG).round().astype(int)).tolist()
     positions = torch.linspace(0, len(data) - 1, min(len(data), MATCHED_ON), dtype=torch.float64).round().long()
     some = data.subset(positions)
-    after_step = logits_after_steps(classifier, spectrum.space, some, batch_size)
+    after_step = logits_after_steps(classifier, spectrum.weights, some, batch_size)
     changes = []
     for i in tried:
         step = epsilon * spectrum.vector(i)

@@ -133,8 +133,8 @@ def probe(
     rows = []
     for i, direction in enumerate(spike_rows(spectrum)):
         for step in (epsilon, -epsilon):
-            with spectrum.space.keeping_weights():
-                spectrum.space.perturb(direction, step)
+            with spectrum.weights.keeping_weights():
+                spectrum.weights.perturb(direction, step)
                 rows.append((predict(classifier, data) == data.labels).numpy())
         if progress is not None:
             progress(i + 1, len(spectrum))

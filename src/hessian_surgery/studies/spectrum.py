@@ -11,9 +11,10 @@ from torch import nn
 
 from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.density import Density, spectral_density
+from hessian_surgery.curvature.gauss_newton import GaussNewton
+from hessian_surgery.curvature.hessian import Hessian
 from hessian_surgery.curvature.lanczos import Spectrum
-from hessian_surgery.curvature.memory import basis_bytes, describe_storage
-from hessian_surgery.curvature.operators import GaussNewton, Hessian
+from hessian_surgery.curvature.memory_plan import basis_bytes, describe_storage
 from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch, plan_basis
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import InputError
@@ -101,7 +102,7 @@ class SpectrumReport:
 
     def save_vectors(self, path: Path) -> None:
         """Write eigenvalues (K), residuals (K) and vectors (K, p) as safetensors, with the weights' names and sizes."""
-        found, space = self.spectrum, self.spectrum.space
+        found, space = self.spectrum, self.spectrum.weights
         sizes = [str(parameter.numel()) for parameter in space.parameters]
         tensors = {
             "eigenvalues": torch.from_numpy(found.eigenvalues),

@@ -217,7 +217,7 @@ def _study_batch(
     converged, converged_seconds = _timed(lambda: unlimited.find(operator, progress=part_of(progress, 1, 2)))
     # After the runs, so that whatever a first product sets up is not counted.
     vector = spike_rows(fixed)[0]
-    seconds = [_timed(lambda: operator(vector))[1] for _ in range(TIMED_PRODUCTS)]
+    seconds = [_timed(lambda: operator @ vector)[1] for _ in range(TIMED_PRODUCTS)]
     progress(1, 1)
     at_size = BatchSize(
         samples=len(unlimited.data),

@@ -1,0 +1,130 @@
+"""BatchOperator: curvature of a model's loss on a batch, by products through autograd graphs."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import CheckpointError
+
+from hessian_surgery.curvature.operators import Product, SymmetricOperator
+from hessian_surgery.curvature.second_derivatives import cheap_second_derivatives
+from hessian_surgery.data.batches import Inputs
+from hessian_surgery.data.labelled import Data, as_labelled
+from hessian_surgery.errors import InputError
+from hessian_surgery.model.classifier import Classifier, as_classifier, deterministic_kernels
+from hessian_surgery.model.losses import Loss, cross_entropy
+from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+from hessian_surgery.recording import recordable, recorded_function
+
+
+class BatchOperator(SymmetricOperator):
+    """A curvature matrix of the mean loss over a batch, at the module's present weights.
+
+    A resident batch keeps its autograd graph. A product is then one walk through that graph,
+    which a GPU records once and replays. With `micro_batch` the batch is streamed in parts, and
+    every product builds their graphs again: up to twice the time for a fraction of the memory.
+    Do not change the module while a resident operator is in use: its next product would refuse.
+
+    Args:
+        model: a module or a `Classifier`; it runs in evaluation mode and is left as it was.
+        data: the batch, in any form that `as_labelled` takes.
+        space: the weights; by default all trainable ones.
+        loss: a function of logits and labels, a mean over the samples.
+        micro_batch: samples per part when streaming; None keeps the whole batch resident.
+    """
+
+    space: ParameterSpace
+
+    # Whether gradients are differentiated only in the vector that is pulled back.
+    _transposed = False
+
+    def __init__(
+        self,
+        model: nn.Module | Classifier,
+        data: Data,
+        space: ParameterSpace | None = None,
+        loss: Loss = cross_entropy,
+        micro_batch: int | None = None,
+    ) -> None:
+        self._classifier = as_classifier(model)
+        self.space = space or parameter_space(self._classifier.module)
+        self._data = as_labelled(data)
+        self._loss = loss
+        self._size = micro_batch or len(self._data)
+        self._resident: Product | None = None
+        self._plain = False
+        self._versions = self._present_versions()
+        if self._size >= len(self._data):
+            with self._exact():
+                with recordable(self.device):
+                    product, _ = next(self._parts(keep=True))
+                self._resident = recorded_function(product, zeros(self.space))
+
+    @abstractmethod
+    def _linearize(self, logits: Tensor, labels: Tensor, keep: bool) -> Product:
+        """The product for one part of the batch; `keep` if it will be called more than once.
+
+        It must not refer to this operator: the cycle would keep activations in memory until the
+        garbage collector runs.
+        """
+
+    def _multiply(self, vector: Tensor) -> Tensor:
+        if self._resident is not None:
+            # A recorded product would go on with the old activations and the new weights.
+            if self._versions != self._present_versions():
+                raise RuntimeError(
+                    "the module was modified by an inplace operation since this operator was made; make a new operator"
+                )
+            # Checkpointed layers run again in the product, and must do so in evaluation mode.
+            with self._exact() if self._plain else deterministic_kernels(exact=True):
+                return self._resident(vector)
+        total = zeros(self.space)
+        with self._exact():
+            for product, weight in self._parts(keep=False):
+                total.add_(product(vector), alpha=weight)
+        return total
+
+    def _present_versions(self) -> list[int]:
+        module = self._classifier.module
+        return [tensor._version for tensor in (*module.parameters(), *module.buffers())]
+
+    def _parts(self, keep: bool) -> Iterator[tuple[Product, float]]:
+        """The product of each part of the batch, with the part's share of the samples."""
+        for inputs, labels in self._data.batches(self._size, self._classifier.device):
+            yield self._part(inputs, labels, keep), len(labels) / len(self._data)
+
+    def _part(self, inputs: Inputs, labels: Tensor, keep: bool) -> Product:
+        if not self._plain:
+            try:
+                with cheap_second_derivatives(self._transposed):
+                    logits = self._classifier.logits(inputs)
+                return self._linearize(logits, labels, keep)
+            except CheckpointError:  # checkpointed layers run again later, as plain ones
+                self._plain = True
+        return self._linearize(self._classifier.logits(inputs), labels, keep)
+
+    def _loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        loss = self._loss(logits, labels)
+        if not torch.isfinite(loss):
+            raise InputError(f"training_data: the loss on the batch is {loss.item()}; check the images and the weights")
+        return loss
+
+    @contextmanager
+    def _exact(self) -> Iterator[None]:
+        # Of attention's kernels, only the math one can be differentiated twice.
+        with (
+            self._classifier.evaluating(),
+            deterministic_kernels(exact=True),
+            torch.enable_grad(),
+            sdpa_kernel(SDPBackend.MATH),
+            self.space.freezing_others(self._classifier.module),
+        ):
+            yield
+
+
+def zeros(space: ParameterSpace) -> Tensor:
+    """The zero vector (p,)."""
+    return torch.zeros(space.dimension, dtype=space.dtype, device=space.device)

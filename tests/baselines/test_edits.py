@@ -95,7 +95,7 @@ def test_predicted_logits_by_hand(problem):
     logits = problem.logits()
     step = problem.step(0.5, -1.0)
     assert torch.equal(problem.predicted(SCALED), logits * SCALED.scale + SCALED.shift)
-    moved = problem.measured(0.5 * problem.directions.vector(0) - problem.directions.vector(1))
+    moved = problem.after_step(0.5 * problem.directions.vector(0) - problem.directions.vector(1))
     assert torch.allclose(problem.predicted(step), moved, atol=1e-12)
 
 

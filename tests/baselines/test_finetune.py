@@ -21,6 +21,10 @@ from hessian_surgery.seeding import generator
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: steps are not recorded here")
 
 
+def searched(spikes, steps, samples):
+    return hs.SpikeSearch(spikes=spikes, lanczos_steps=steps, hessian_samples=samples)
+
+
 @pytest.fixture
 def data(digits_parts):
     return digits_parts.training.subset(torch.arange(200))
@@ -64,7 +68,7 @@ def test_the_papers_fine_tunings_are_ready_made():
     assert FINETUNES["focal"].loss == "focal"
     assert (FINETUNES["class-balanced"].loss, FINETUNES["class-balanced"].head_epochs) == ("class-balanced", 5)
     bulk = FINETUNES["bulk"]
-    assert (bulk.loss, bulk.project, bulk.spike_steps, bulk.spike_samples) == ("cross-entropy", 9, 30, 128)
+    assert (bulk.loss, bulk.project) == ("cross-entropy", searched(9, 30, 128))
 
 
 def cross_entropy_by_hand(logits, labels, counts):
@@ -176,7 +180,7 @@ def test_the_head_goes_first(trained, data):
 
 def test_gradients_are_orthogonal_to_the_spikes(trained, data, monkeypatch):
     """The spikes are those of each epoch's weights, on the tenth that is not trained on."""
-    config = FinetuneConfig(epochs=2, batch_size=32, project=4, spike_steps=12, spike_samples=16, learning_rate=1e-3)
+    config = FinetuneConfig(epochs=2, batch_size=32, project=searched(4, 12, 16), learning_rate=1e-3)
     train, spike_data = hs.stratified_split(data, (0.9, 0.1), seed=0)
     handed = []
     expected = []
@@ -196,7 +200,7 @@ def test_gradients_are_orthogonal_to_the_spikes(trained, data, monkeypatch):
         return hs.lanczos(operator, *arguments, **options)
 
     monkeypatch.setattr(torch.optim.Adam, "step", spy)
-    monkeypatch.setattr("hessian_surgery.baselines.finetune.lanczos", watch)
+    monkeypatch.setattr("hessian_surgery.curvature.search.lanczos", watch)
     start = copy.deepcopy(trained)
     finetune(trained, data, config)
     assert len(handed) == 2 * steps
@@ -214,7 +218,7 @@ def test_gradients_are_orthogonal_to_the_spikes(trained, data, monkeypatch):
 RESUMED = [
     FinetuneConfig(epochs=4, batch_size=8, learning_rate=1e-2),
     FinetuneConfig(epochs=4, head_epochs=2, batch_size=8, learning_rate=1e-2, loss="class-balanced"),
-    FinetuneConfig(epochs=4, batch_size=8, learning_rate=1e-2, project=2, spike_steps=5, spike_samples=3),
+    FinetuneConfig(epochs=4, batch_size=8, learning_rate=1e-2, project=searched(2, 5, 3)),
 ]
 
 
@@ -306,9 +310,6 @@ def test_a_loss_that_is_not_finite_gives_the_starting_weights_back(trained, data
         ({"learning_rate": 0.0}, "learning_rate: got 0.0; it must be a positive number"),
         ({"learning_rate": float("nan")}, "learning_rate: got nan"),
         ({"epochs": 3, "head_epochs": 4}, r"head_epochs: got 4; it must be between 0 and the number of epochs \(3\)"),
-        ({"project": -1}, "project: got -1"),
-        ({"project": 31}, r"spike_steps: got 30; it must be at least 1 and at least project \(31\)"),
-        ({"spike_samples": 0}, "spike_samples: got 0"),
         ({"seed": -1}, "seed: got -1"),
         ({"loss": "hinge"}, "loss: got 'hinge'; it must be one of cross-entropy, focal, class-balanced"),
     ],
@@ -325,8 +326,8 @@ def test_models_and_data_that_do_not_fit_the_choices(trained, data):
     with pytest.raises(hs.InputError, match="half precision"):
         finetune(copy.deepcopy(trained).half(), data, config)
     few = data.subset(torch.stack([(data.labels == j).nonzero()[0, 0] for j in range(10)]))
-    with pytest.raises(hs.InputError, match="project: got 1; it must be 0 with 10 images"):
-        finetune(trained, few, FinetuneConfig(project=1, batch_size=2))
+    with pytest.raises(hs.InputError, match="project: with 10 images no class has a tenth to spare"):
+        finetune(trained, few, FinetuneConfig(project=searched(1, 30, 128), batch_size=2))
     trained.fc.requires_grad_(False)
     with pytest.raises(hs.InputError, match="the head 'fc' is frozen"):
         finetune(trained, data, config)
@@ -409,7 +410,7 @@ def test_what_cannot_be_recorded_is_run_as_it_is(data):
     net = nn.Sequential(Asking(), SmallNet(10)).cuda()
     before = tensors(net)
     state = torch.cuda.get_rng_state()
-    finetune(net, data, FinetuneConfig(epochs=2, head_epochs=1, project=2))
+    finetune(net, data, FinetuneConfig(epochs=2, head_epochs=1, project=searched(2, 30, 128)))
     assert recording._refused
     assert moved(before, net) == set(before)
     assert torch.equal(torch.cuda.get_rng_state(), state)

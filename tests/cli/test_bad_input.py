@@ -127,7 +127,7 @@ OPTIONS = [
     ({"--model": f"{MINE}:not_a_model"}, "must return a torch.nn.Module"),
     ({"--model": f"{MINE}:dice", "--checkpoint": None}, "two identical passes in evaluation mode differ"),
     ({"--model": f"{MINE}:broken", "--checkpoint": None}, "logits are not finite"),
-    ({"--model": f"{MINE}:features", "--checkpoint": None}, "where logits of shape (batch, classes) are needed"),
+    ({"--model": f"{MINE}:features", "--checkpoint": None}, "not logits of shape (batch, classes)"),
     ({"--model": f"{MINE}:half_model", "--checkpoint": None}, "held in half precision"),
     ({"--model": f"{MINE}:frozen", "--checkpoint": None}, "no trainable parameter matches"),
     ({"--model": f"{MINE}:needs_arguments"}, "must be callable without arguments"),

@@ -3,13 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hessian_surgery.cli.comparing import write_advised
 from torch import nn
 
 import hessian_surgery as hs
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import FROM_LOGITS
-from hessian_surgery.cli.inputs import Opened
+from hessian_surgery.cli.compare import write_advised
+from hessian_surgery.cli.inputs import OpenedModel
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.compare import compare, compare_logits
 from hessian_surgery.comparison.entries import parse_entry
@@ -19,7 +19,7 @@ from hessian_surgery.evidence.rates import rates
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.paper.loop import Observer
 
-QUICK = hs.SurgeryConfig.loop(iterations=1, hessian_samples=64)
+QUICK = hs.LoopConfig(iterations=1, search=hs.SpikeSearch(hessian_samples=64))
 METHODS = ("class-bias", "spikes", "spikes:3", "class-bias+spikes", "spikes+class-bias", "random", "last-layer")
 
 
@@ -142,7 +142,7 @@ def test_operate_is_the_default_operation_with_its_directions(
         training_data=digits_parts.training,
         calibration_data=digits_images.subset(split.calibration),
         heldout_data=digits_images.subset(split.heldout),
-        config=hs.SurgeryConfig(directions=directions, budget=0.0),
+        config=hs.SurgeryConfig(directions=directions, budget=0.0, search=QUICK.search),
     )
     assert torch.equal(predict(hs.Classifier(trained), digits_images), predicted.long())
 
@@ -154,7 +154,7 @@ def test_a_class_with_a_single_image_gives_reasons_and_no_crash(compared, digits
     for row in fronts.rows[1:]:
         assert row.splits == 0
         assert set(row.reasons) == {0, 1}
-    reason = "class '3' has no image in the calibration"
+    reason = "calibration data: class '3' has no image"
     assert fronts.row("spikes", 0.0).as_dict()["reason"].startswith(reason)
     assert advise(fronts).method == "nothing"
     assert reason in advise(fronts).sentence
@@ -184,7 +184,7 @@ def test_a_method_does_not_depend_on_the_others(compared):
 def test_edits_of_a_trained_model_are_no_patch_of_the_original(compared, trained, digits_parts, tmp_path):
     fronts = compared("focal+class-bias")
     advice = replace(advise(fronts), method="focal+class-bias")
-    said = write_advised(tmp_path, fronts, Opened(trained, digits_parts, None, {}), advice)
+    said = write_advised(tmp_path, fronts, OpenedModel(trained, digits_parts, None, {}), advice)
     assert said == "no patch: focal+class-bias is no edit of this checkpoint"
     assert not list(tmp_path.iterdir())
 

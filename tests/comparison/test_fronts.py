@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.comparison.bootstrap import at_accuracy, difference, draw_weights, gap_to_front, tally
 from hessian_surgery.comparison.fronts import make_fronts
@@ -12,7 +13,6 @@ from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.comparison.run_entry import EntryResult
 from hessian_surgery.data.labelled import as_labelled
 from hessian_surgery.evidence.metrics import compute_metrics
-from hessian_surgery.evidence.rates import unbeaten
 
 
 def predictions(labels, rates, seed):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -12,11 +12,10 @@ from torch import nn
 
 from hessian_surgery.baselines.training_state import fingerprint, load_moments, load_state, own_tensors, save_state
 from hessian_surgery.baselines.training_step import Step, Training, recorded_step, start_training
-from hessian_surgery.curvature.hessian import Hessian
-from hessian_surgery.curvature.lanczos import lanczos
+from hessian_surgery.curvature.search import NoSpikes, SpikeFinder, SpikeSearch, make_finder
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
-from hessian_surgery.data.splits import hessian_batch, stratified_split
-from hessian_surgery.errors import InputError
+from hessian_surgery.data.splits import stratified_split
+from hessian_surgery.errors import InputError, require
 from hessian_surgery.files import claimed
 from hessian_surgery.model.classifier import Classifier, as_classifier, deterministic_kernels
 from hessian_surgery.model.evaluation import check_classifier
@@ -30,11 +29,6 @@ from hessian_surgery.types import Progress
 TRAINED_SHARE = 0.9
 
 
-def _require(holds: bool, name: str, value: object, needed: str) -> None:
-    if not holds:
-        raise InputError(f"{name}: got {value!r}; it must be {needed}")
-
-
 @dataclass(frozen=True)
 class FinetuneConfig:
     """How to fine-tune. The defaults are the paper's classic fine-tuning.
@@ -46,11 +40,10 @@ class FinetuneConfig:
         batch_size: images per step. An epoch skips the images at its end that do not fill a batch.
         head_epochs: how many of the epochs, the first ones, train only the head (the last linear
             layer). Adam then starts again on all weights.
-        project: K, the number of spikes that each gradient is projected off; they are found again
-            at the start of each epoch. As in the paper, only the gradient is projected: Adam
-            rescales it, so a step is not quite orthogonal to the spikes.
-        spike_steps: m, Lanczos steps for the spikes.
-        spike_samples: n, images in the Hessian batch, drawn again each epoch.
+        project: how to seek the spikes that each gradient is projected off; None projects nothing.
+            They are found again, on a new batch and with this loss, at the start of each epoch. As
+            in the paper, only the gradient is projected: Adam rescales it, so a step is not quite
+            orthogonal to the spikes.
         seed: fixes every random draw.
     """
 
@@ -59,32 +52,26 @@ class FinetuneConfig:
     learning_rate: float = 1e-4
     batch_size: int = 64
     head_epochs: int = 0
-    project: int = 0
-    spike_steps: int = 30
-    spike_samples: int = 128
+    project: SpikeSearch | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         rate = self.learning_rate
         losses = get_args(LossName)
-        _require(self.loss in losses, "loss", self.loss, f"one of {', '.join(losses)}")
-        _require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        _require(rate > 0 and math.isfinite(rate), "learning_rate", rate, "a positive number")
-        _require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2: BatchNorm needs a variance")
+        require(self.loss in losses, "loss", self.loss, f"one of {', '.join(losses)}")
+        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(rate > 0 and math.isfinite(rate), "learning_rate", rate, "a positive number")
+        require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2: BatchNorm needs a variance")
         fits = 0 <= self.head_epochs <= self.epochs
-        _require(fits, "head_epochs", self.head_epochs, f"between 0 and the number of epochs ({self.epochs})")
-        _require(self.project >= 0, "project", self.project, "0 or more")
-        enough = self.spike_steps >= max(1, self.project)
-        _require(enough, "spike_steps", self.spike_steps, f"at least 1 and at least project ({self.project})")
-        _require(self.spike_samples >= 1, "spike_samples", self.spike_samples, "at least 1")
-        _require(self.seed >= 0, "seed", self.seed, "0 or more")
+        require(fits, "head_epochs", self.head_epochs, f"between 0 and the number of epochs ({self.epochs})")
+        require(self.seed >= 0, "seed", self.seed, "0 or more")
 
 
 FINETUNES: dict[str, FinetuneConfig] = {
     "finetune": FinetuneConfig(),
     "focal": FinetuneConfig(loss="focal"),
     "class-balanced": FinetuneConfig(loss="class-balanced", head_epochs=5),
-    "bulk": FinetuneConfig(project=9),
+    "bulk": FinetuneConfig(project=SpikeSearch(spikes=9, lanczos_steps=30, hessian_samples=128)),
 }
 
 
@@ -168,10 +155,12 @@ def _prepare(classifier: Classifier, given: LabelledSet, config: FinetuneConfig)
     spike_data = None
     if config.project:
         train, spike_data = stratified_split(given, (TRAINED_SHARE, 1 - TRAINED_SHARE), config.seed)
-        few = f"0 with {len(given)} images: no class has enough to hold a tenth of it out for the spikes"
-        _require(len(spike_data) > 0, "project", config.project, few)
+        if len(spike_data) == 0:
+            raise InputError(
+                f"project: with {len(given)} images no class has a tenth to spare for the spikes; give None"
+            )
     fits = config.batch_size <= len(train)
-    _require(fits, "batch_size", config.batch_size, f"at most the number of training images ({len(train)})")
+    require(fits, "batch_size", config.batch_size, f"at most the number of training images ({len(train)})")
     # On the GPU now, because a recorded step cannot fetch the class weights from the host.
     counts = train.counts.cuda(space.device) if space.device.type == "cuda" else train.counts
     loss = make_loss(config.loss, counts)
@@ -224,26 +213,37 @@ def _run(job: _Job, folder: Path | None, identity: str, progress: Progress | Non
     for phase in job.phases:
         if done >= phase.last:
             continue
-        training = start_training(job.classifier, phase.space, job.loss, config.learning_rate, config.project)
+        finder = _spike_finder(job, phase.space)
+        spikes = finder.count if finder else 0
+        training = start_training(job.classifier, phase.space, job.loss, config.learning_rate, spikes)
         if done > phase.first:
             load_moments(training, moments)
         step = recorded_step(training, train.fetch(example), train.labels.to(device)[example])
         for epoch in range(done, phase.last):
-            if job.spike_data is not None:
-                _find_spikes(job, job.spike_data, training, epoch)
+            if finder is not None:
+                _find_spikes(finder, training, epoch)
             _train_epoch(job, train, training, step, epoch, progress)
             done = epoch + 1
             if folder:
                 save_state(folder, training, done, identity)
 
 
-def _find_spikes(job: _Job, spike_data: LabelledSet, training: Training, epoch: int) -> None:
+def _spike_finder(job: _Job, space: ParameterSpace) -> SpikeFinder | None:
+    """What finds the spikes of each epoch, if gradients are projected off them."""
+    if job.config.project is None or job.spike_data is None:
+        return None
+    search = replace(job.config.project, redraw_hessian=True)
+    finder = make_finder(job.classifier, space, job.spike_data, search, seed=job.config.seed)
+    return replace(finder, loss=job.loss)
+
+
+def _find_spikes(finder: SpikeFinder, training: Training, epoch: int) -> None:
     """Write the spikes at the present weights into the rows that the step projects off."""
-    config = job.config
-    batch = hessian_batch(spike_data, config.spike_samples, seed=config.seed, iteration=epoch)
-    operator = Hessian(job.classifier, batch, training.space, job.loss)
-    found = lanczos(operator, config.project, steps=config.spike_steps, seed=config.seed, iteration=epoch)
     training.spikes.zero_()  # if fewer are positive, the remaining rows project off nothing
+    try:
+        found = finder.find(iteration=epoch)
+    except NoSpikes:
+        return
     for i in range(len(found)):
         training.spikes[i].copy_(found.vector(i))
 

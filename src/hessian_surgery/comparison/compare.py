@@ -54,11 +54,8 @@ def compare(
     """
     protocol = protocol or Protocol()
     observer = observer or Observer()
-    classifier = as_classifier(model)
-    images = as_labelled(data)
-    require_images(images.labels, images.classes, "data")
-    images = images.resident(classifier.device)
-    original = ComparedModel(classifier, images, as_labelled(training_data), config or SurgeryConfig())
+    original = _open(model, data, training_data, config or SurgeryConfig())
+    images = original.images
     splits = protocol.make_splits(images)
     place = Path(folder) if folder else None
     results: list[EntryResult] = []
@@ -81,6 +78,14 @@ def compare(
         results += _run_entries(members, context, present, place)
     assert base is not None  # `nothing` comes first and has no trunk
     return make_fronts(base, results, splits, protocol)
+
+
+def _open(model: nn.Module | Classifier, data: Data, training_data: Data, config: OperationConfig) -> ComparedModel:
+    """The model with its images checked and placed."""
+    classifier = as_classifier(model)
+    images = as_labelled(data)
+    require_images(images.labels, images.classes, "data")
+    return ComparedModel(classifier, images.resident(classifier.device), as_labelled(training_data), config)
 
 
 def compare_logits(outputs: ModelOutputs, protocol: Protocol | None = None, observer: Observer | None = None) -> Fronts:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hessian_surgery.data.checks import refuse_overlap, require_images
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
@@ -24,6 +24,7 @@ from hessian_surgery.operation.front import describe_front
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
 from hessian_surgery.operation.problem import Problem, prepare
+from hessian_surgery.operation.record import IterationRecord
 from hessian_surgery.operation.warnings import find_warnings
 from hessian_surgery.weights.checkpoint import stored_state
 
@@ -42,8 +43,8 @@ def operate(
 ) -> Outcome:
     """Operate on a model in place.
 
-    The patched weights stay in the module. Its mode, gradients, buffers and requires_grad are left
-    as they were. If anything goes wrong the starting weights come back.
+    The patched weights stay in the module; everything else about it is left as it was. If anything
+    goes wrong the starting weights come back.
 
     Args:
         model: the trained classifier, a module or a `Classifier`.
@@ -61,35 +62,47 @@ def operate(
     config = config or SurgeryConfig()
     problem, before = prepare(model, training_data, calibration_data, config)
     heldout = _heldout(problem, heldout_data)
-    module = problem.classifier.module
     heldout_before = answer(problem.classifier, heldout, config.batch_size)
-    base_weights = stored_state(module, stored_as)
-    algorithm = algorithm_of(config)
+    base_weights = stored_state(problem.classifier.module, stored_as)
     start = problem.space.snapshot()
     try:
         place = Path(folder) if folder else None
-        records, ending = run_in_folder(algorithm, problem, place, resume, observer or Observer())
+        records, ending = run_in_folder(algorithm_of(config), problem, place, resume, observer or Observer())
         problem.space.round_to(stored_as or {})
         calibration = _compare(problem, problem.calibration_data, before)
         held = _compare(problem, heldout, heldout_before)
         warnings = find_warnings(problem, heldout, records, ending.accuracy, calibration)
         findings = make_findings(calibration, held, warnings, config.seed)
-        return Outcome(
-            config=config,
-            findings=findings,
-            iterations=tuple(records),
-            front=_front(ending, findings),
-            structure=analyse(np.array(records[0].responses.values), heldout.classes),
-            choices=algorithm.choices(problem),
-            split=_split(problem, heldout),
-            seconds=time.perf_counter() - started,
-            environment=environment(problem.classifier.device),
-            base_weights=base_weights,
-            weights=stored_state(module, stored_as),
-        )
+        weights = (base_weights, stored_state(problem.classifier.module, stored_as))
+        return _outcome(problem, findings, records, ending, weights, time.perf_counter() - started)
     except BaseException:
         problem.space.restore(start)
         raise
+
+
+def _outcome(
+    problem: Problem[Any],
+    findings: Findings,
+    records: list[IterationRecord],
+    ending: Ending,
+    weights: tuple[dict[str, Tensor], dict[str, Tensor]],
+    seconds: float,
+) -> Outcome:
+    """The outcome, from what was found; `weights` are those before and after."""
+    classes = findings.heldout.classes
+    return Outcome(
+        config=problem.config,
+        findings=findings,
+        iterations=tuple(records),
+        front=_front(ending, findings),
+        structure=analyse(np.array(records[0].responses.values), classes),
+        choices=algorithm_of(problem.config).choices(problem),
+        split=_split(problem, len(findings.heldout.labels)),
+        seconds=seconds,
+        environment=environment(problem.classifier.device),
+        base_weights=weights[0],
+        weights=weights[1],
+    )
 
 
 def _heldout(problem: Problem[Any], data: Data) -> LabelledSet:
@@ -122,14 +135,14 @@ def _front(ending: Ending, findings: Findings) -> dict[str, Any] | None:
     )
 
 
-def _split(problem: Problem[Any], heldout: LabelledSet) -> dict[str, int]:
+def _split(problem: Problem[Any], heldout: int) -> dict[str, int]:
     finder = problem.finder
     drawn = problem.gradient_data
     hessian = 0 if finder is None else min(finder.search.hessian_samples, len(finder.data))
     return {
         "seed": problem.config.seed,
         "calibration": len(problem.calibration_data),
-        "heldout": len(heldout),
+        "heldout": heldout,
         "hessian": hessian,
         "gradients": 0 if drawn is None else len(drawn),
     }

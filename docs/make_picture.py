@@ -1,4 +1,6 @@
-"""Draw docs/demo.svg, the picture in the README: what `hessian-surgery demo` prints. Run from the project's root."""
+"""Draw docs/demo.svg, the picture in the README: what `hessian-surgery demo` prints. Run from the
+project's root.
+"""
 
 import io
 

@@ -1,4 +1,6 @@
-"""Take docs/report*.png: the page of a demo in headless Chromium. Run from the project's root; needs chromium."""
+"""Take docs/report*.png: the page of a demo in headless Chromium. Run from the project's root;
+needs chromium.
+"""
 
 import shutil
 import subprocess

@@ -6,6 +6,6 @@ class InputError(ValueError):
 
 
 def require(holds: bool, argument: str, value: object, needed: str) -> None:
-    """Raise an InputError that names the argument, what it got and what it must be, unless it holds."""
+    """Raise an InputError with the argument, what it got and what it must be, unless it holds."""
     if not holds:
         raise InputError(f"{argument}: got {value!r}; it must be {needed}")

@@ -84,5 +84,6 @@ def test_a_default_operation_costs_gradients_of_training_images_and_tangents(tra
     assert expected.gradients == sum(back) == len(problem.gradient_data)
     assert expected.products == expected.backward == 0
     assert expected.directions == 10
-    # Ten differences; the logits before and after; the report's two; at most seven fits for each objective.
+    # Ten differences; the logits before and after; the report's two; at most seven fits for each
+    # objective.
     assert expected.passes == 10 + 2 + 2 + 2 * 7

@@ -22,7 +22,9 @@ COUNTS = (61, 30, 18)
 
 
 def made_up(seed=0):
-    """Three overlapping classes of different sizes, in random order, and five directions, three of them biases."""
+    """Three overlapping classes of different sizes, in random order, and five directions, three of
+    them biases.
+    """
     draw = torch.Generator().manual_seed(seed)
     labels = torch.repeat_interleave(torch.arange(3), torch.tensor(COUNTS))
     labels = labels[torch.randperm(len(labels), generator=draw)]
@@ -89,13 +91,16 @@ def test_every_image_is_predicted_by_the_fit_to_the_other_folds(fitted):
                 mine = folds == fold
                 expected[mine] = surrogate.at(coefficients)[mine].argmax(dim=1)
             assert (step.price, step.share) == (price, share)
-            # An answer may hang on the order of the sums, where two logits are equal but for rounding.
+            # An answer may hang on the order of the sums, where two logits are equal but for
+            # rounding.
             assert (step.answers != expected).sum() <= 1
             assert step.coefficients == pytest.approx(share * np.mean([path[number] for path in paths], axis=0))
 
 
 def test_an_image_does_not_predict_itself(fitted):
-    """With other logits of one image, the fits to the other folds and so the answers to its own fold stay."""
+    """With other logits of one image, the fits to the other folds and so the answers to its own
+    fold stay.
+    """
     surrogate, folds, found = fitted
     logits = surrogate.logits.clone()
     logits[7] = torch.tensor([-9.0, 9.0, 0.0])
@@ -136,7 +141,9 @@ def test_the_same_seed_gives_the_same_steps(fitted):
 
 
 class Bent:
-    """Logits that a step with coefficients c changes by a linear part and by Σ c_k² times another; counts its calls."""
+    """Logits that a step with coefficients c changes by a linear part and by Σ c_k² times another;
+    counts its calls.
+    """
 
     def __init__(self, surrogate, size):
         drawn = torch.randn(surrogate.changes.shape, generator=torch.Generator().manual_seed(3))
@@ -152,7 +159,9 @@ class Bent:
 
 
 def test_a_measured_ray_is_predicted_to_second_order():
-    """Against logits that are quadratic in the step's length, at every share, each fold by the fit to the others."""
+    """Against logits that are quadratic in the step's length, at every share, each fold by the fit
+    to the others.
+    """
     surrogate = made_up()
     bent = Bent(surrogate, 0.5)
     for ray in cross_fit(surrogate, FREE)[::3]:
@@ -187,7 +196,9 @@ def test_a_ray_is_measured_only_where_the_choice_falls_on_it():
 
 
 def test_what_measuring_spoils_gives_way_to_the_exact_directions_alone():
-    """The first three directions are biases; a network that goes wild along any of them but a bias is left alone."""
+    """The first three directions are biases; a network that goes wild along any of them but a bias
+    is left alone.
+    """
     surrogate = made_up()
 
     def wild(coefficients, positions):

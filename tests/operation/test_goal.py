@@ -89,7 +89,9 @@ shares = arrays(np.float64, 4, elements=st.floats(0.05, 0.95))
 )
 @settings(max_examples=60, deadline=None)
 def test_the_slope_of_the_soft_goal_is_that_of_differences(per_class, present, accuracy, price, aim, protected, wanted):
-    """In float64, away from the kinks: where a limit or a target is just met, and where all classes are equal."""
+    """In float64, away from the kinks: where a limit or a target is just met, and where all classes
+    are equal.
+    """
     goal = Goal(aim, 0.0, np.where(protected, present - 0.1, -np.inf), wanted)
     exact = Rates(accuracy, present)
     soft = goal.soft(exact, torch.tensor(present, dtype=torch.float64))
@@ -129,7 +131,9 @@ def test_the_soft_goal_tends_to_the_exact_score(aim, off):
 
 
 def test_what_a_protected_class_loses_beyond_its_limit_costs_the_penalty():
-    """The soft limit is as far below the soft present as the exact limit is below the exact present."""
+    """The soft limit is as far below the soft present as the exact limit is below the exact
+    present.
+    """
     goal = make_goal(BASE, NAMES, protected=np.array([False, False, True]), max_drop=0.05)
     present = torch.tensor([0.5, 0.7, 0.8])
     soft, free = goal.soft(BASE, present), make_goal(BASE, NAMES, protected=NONE).soft(BASE, present)

@@ -66,7 +66,9 @@ class Keeping(Observer):
 
 
 def test_one_iteration_is_the_step_that_the_surrogate_proposes():
-    """Directions, surrogate, cross-fit and choice made again by hand; a linear model does just what is predicted."""
+    """Directions, surrogate, cross-fit and choice made again by hand; a linear model does just what
+    is predicted.
+    """
     problem = posed(biased())
     before, goal = problem.space.flatten(problem.space.snapshot()), operation_goal(problem)
     logits = compute_logits(problem.classifier, problem.calibration_data)
@@ -274,7 +276,9 @@ def test_what_looks_better_than_was_predicted_may_not_be_given_up_again(monkeypa
 
 
 def bent(seed):
-    """A small net with a bend, trained on points of which the first class has most: steps are not linear there."""
+    """A small net with a bend, trained on points of which the first class has most: steps are not
+    linear there.
+    """
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3))
     data = points(60, seed + 500)

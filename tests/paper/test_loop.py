@@ -83,7 +83,9 @@ def test_a_rolled_back_iteration_leaves_every_bit(problem):
 
 
 class Script:
-    """Stands in for an iteration: accuracies that follow a script, weights that count the iterations."""
+    """Stands in for an iteration: accuracies that follow a script, weights that count the
+    iterations.
+    """
 
     def __init__(self, monkeypatch, accuracies):
         self.accuracies = [np.array(a) for a in accuracies]

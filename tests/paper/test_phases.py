@@ -19,7 +19,9 @@ def phased(quick):
 
 
 def test_each_phase_takes_the_next_spikes(trained, digits_parts, phased):
-    """On weights that do not move, the phases give the spectrum in slices, and eq. 10 gives the amplitudes."""
+    """On weights that do not move, the phases give the spectrum in slices, and eq. 10 gives the
+    amplitudes.
+    """
     search = replace(phased.search, tolerance=1e-4)
     config = replace(phased, iterations=1, rollback_sigma=0.0, rollback_drop=0.0, search=search)
     problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)

@@ -1,4 +1,6 @@
-"""S by gradients, against autograd written out in float64 and against finite differences on the digits net."""
+"""S by gradients, against autograd written out in float64 and against finite differences on the
+digits net.
+"""
 
 import gc
 import weakref
@@ -32,7 +34,9 @@ def random_spikes(model, k, seed=0):
 
 
 def dense(model, spectrum, inputs, labels, temperature, classes=3):
-    """S by definition: one autograd call per class over all of its images, as a sigmoid of the margin."""
+    """S by definition: one autograd call per class over all of its images, as a sigmoid of the
+    margin.
+    """
     model = model.eval()
     columns = []
     for label in range(classes):

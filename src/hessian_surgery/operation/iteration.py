@@ -26,7 +26,8 @@ from hessian_surgery.operation.step import TriedStep, try_step
 from hessian_surgery.types import Array
 
 # Forward passes for the logit changes along a direction: by forward mode, and by a difference.
-PASSES_PER_TANGENT, PASSES_PER_DIFFERENCE = 2.9, 1.0
+PASSES_PER_TANGENT = 2.9
+PASSES_PER_DIFFERENCE = 1.0
 
 
 @dataclass(frozen=True)

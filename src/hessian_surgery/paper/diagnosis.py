@@ -120,7 +120,8 @@ def recommend(metrics: Metrics, structure: SensitivityStructure) -> str:
     something about the share of σ that goes. The p-rule and bias-R² predict nothing, and nothing
     predicts whether a class bias will be beaten (docs/evidence/predictors.md).
     """
-    accuracy, count = np.array(metrics.per_class), np.array(metrics.count, dtype=np.float64)
+    accuracy = np.array(metrics.per_class)
+    count = np.array(metrics.count, dtype=np.float64)
     noise = sampling_sigma(accuracy, count)
     spread = f"σ is {100 * metrics.sigma:.1f} pp, where sampling alone gives about {100 * noise:.1f}"
     if structure.frobenius == 0 or metrics.balanced_accuracy < 1.2 / len(accuracy):

@@ -54,7 +54,8 @@ def gradient_sensitivity(
     """
     if epsilon <= 0:
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
-    classifier, labelled = as_classifier(model), as_labelled(data)
+    classifier = as_classifier(model)
+    labelled = as_labelled(data)
     classes = len(labelled.classes)
     if temperature is None:
         temperature = matched_temperature(classifier, spectrum, labelled, epsilon, batch_size)

@@ -91,6 +91,17 @@ def test_no_room_imports_itself_in_a_circle():
         visit(name, ())
 
 
+def test_the_map_names_every_file():
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    sections = dict(part.split("\n", 1) for part in text.split("\n## ")[1:])
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).parts
+        if path.name.startswith("__") or "readers" in name:
+            continue
+        section = sections["The root" if len(name) == 1 else name[0]]
+        assert f"`{path.name}`" in section, path
+
+
 def test_public_names_exist_and_are_documented():
     for name in hs.__all__:
         assert getattr(hs, name).__doc__, name

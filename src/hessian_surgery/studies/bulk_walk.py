@@ -13,7 +13,7 @@ from torch import nn
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import require
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import answer
@@ -122,21 +122,15 @@ class Route:
     """
 
     kind: Kind
-    steps: int = 20
-    length: float = 0.1
-    wall: float = 0.5
+    steps: int
+    length: float
+    wall: float
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise InputError(f"kind: got {self.kind!r}; give one of {', '.join(get_args(Kind))}")
-        if self.steps < 1:
-            raise InputError(f"steps: got {self.steps}; a walk takes at least 1")
-        if self.length <= 0:
-            raise InputError(f"length: got {self.length}; the length of a step must be positive")
-        if not 0 <= self.wall < 1:
-            raise InputError(
-                f"wall: got {self.wall}; give the share of a direction that must be left, from 0 to below 1"
-            )
+        require(self.kind in get_args(Kind), "kind", self.kind, f"one of {', '.join(get_args(Kind))}")
+        require(self.steps >= 1, "steps", self.steps, "at least 1")
+        require(self.length > 0, "length", self.length, "positive")
+        require(0 <= self.wall < 1, "wall", self.wall, "at least 0 and below 1")
 
 
 def bulk_walk(
@@ -257,7 +251,8 @@ def describe(result: BulkWalk) -> str:
 
 
 def _changes(result: Walk) -> str:
-    start, end = result.points[0], result.points[-1]
+    start = result.points[0]
+    end = result.points[-1]
     largest = max(abs(change) for changes in result.class_changes() for change in changes)
     return (
         f"loss {start.loss:.4f} to {end.loss:.4f}, accuracy {100 * (end.accuracy - start.accuracy):+.2f} pp "

@@ -10,7 +10,7 @@ from torch import nn
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import require
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.paper.sensitivity import Correct, Labels, probe_answers, sensitivity_from_answers
@@ -116,10 +116,8 @@ def effective_rank_study(
         seed: fixes the batch, the start vector and the resamples.
         progress: called with (done, total).
     """
-    if epsilon <= 0:
-        raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
-    if bootstrap < 1:
-        raise InputError(f"bootstrap: got {bootstrap}; give at least 1 resample")
+    require(epsilon > 0, "epsilon", epsilon, "positive")
+    require(bootstrap >= 1, "bootstrap", bootstrap, "at least 1")
     finder = open_finder(model, training_data, search, parameters, seed)
     data = open_calibration_data(model, calibration_data)
     spectrum = finder.find(progress=part_of(progress, 0, 2))

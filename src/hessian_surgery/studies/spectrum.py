@@ -3,7 +3,7 @@
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.memory_plan import basis_bytes, describe_storage
 from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch, plan_basis
 from hessian_surgery.data.labelled import Data
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.studies.bulk_statistics import Bulk, measure_bulk
@@ -121,8 +121,7 @@ def spectrum_study(
         seed: fixes the batch, the start vector and the probes.
         progress: called with (done, total).
     """
-    if operator not in get_args(OperatorName):
-        raise InputError(f"operator: got {operator!r}; give {' or '.join(get_args(OperatorName))}")
+    require(operator in OPERATORS, "operator", operator, " or ".join(OPERATORS))
     finder = open_finder(model, training_data, search, parameters, seed)
     room = _density_storage(finder, density_steps) if density else None
     return _measure(finder, parameters, operator, room, probes, progress)
@@ -166,8 +165,7 @@ def _measure(
 
 def _density_storage(finder: SpikeFinder, steps: int) -> Storage:
     """Plan room for the density's vectors beside the spikes', before either is computed."""
-    if steps < 1:
-        raise InputError(f"density_steps: got {steps}; it must be at least 1")
+    require(steps >= 1, "density_steps", steps, "at least 1")
     space = finder.space
     taken = basis_bytes(finder.storage, space) if finder.storage.place == "device" else 0
     search = replace(finder.search, lanczos_steps=min(steps, space.dimension))

@@ -13,7 +13,7 @@ from torch import nn
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figure_style import BLUE, GREEN, VERMILION, new_figure
 from hessian_surgery.seeding import generator
@@ -136,8 +136,7 @@ def stability(
     """
     data = as_labelled(training_data)
     sizes = _checked_sizes(sizes, len(data))
-    if steps < 1:
-        raise InputError(f"steps: got {steps}; a Lanczos run takes at least 1")
+    require(steps >= 1, "steps", steps, "at least 1")
     varied = replace(search, hessian_samples=max(sizes), lanczos_steps=None)
     converging = open_finder(model, data, varied, parameters, seed)
     fixed = converging.with_steps(steps)

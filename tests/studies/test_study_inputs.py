@@ -68,7 +68,8 @@ def test_half_precision_and_missing_classes_are_refused(trained, digits_parts):
 
 
 def test_a_loss_without_curvature_has_no_spike():
-    inputs, labels = torch.zeros(4, 3), torch.arange(4) % 2
+    inputs = torch.zeros(4, 3)
+    labels = torch.arange(4) % 2
     flat = finder(nn.Linear(3, 2, bias=False), (inputs, labels), spikes=1)
     with pytest.raises(hs.InputError, match="training_data: the Hessian has no positive eigenvalue"):
         flat.find()

@@ -89,7 +89,7 @@ def test_the_report(tmp_path):
     assert "| net 11 | 100 | 12.00 | 0.50 |" in text
     assert "+110.0 ± 1.0 | -0.10 |" in text
     assert "**+1.00 (" in text
-    assert "Predictors of the fall of σ beyond chance: largest over" in predictors_report.describe(result)
+    assert "'fall of σ' is predicted beyond chance by largest over" in predictors_report.describe(result)
     assert "Too few models" in predictors_report.describe(relate([case(0)]))
 
 

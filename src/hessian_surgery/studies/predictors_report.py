@@ -30,13 +30,13 @@ def describe(result: Predictors) -> str:
     for gain, label in GAINS.items():
         found = [r for r in result.relations if r.gain == gain and not r.within]
         if not found:
-            sentences.append(f"Too few models, or too alike, to say what predicts the {label}.")
+            sentences.append(f"Too few models, or too alike, to say what predicts '{label}'.")
             continue
         significant = sorted((r for r in found if r.p_holm < LEVEL), key=lambda r: -abs(r.rho))
         named = ", ".join(f"{PREDICTORS[r.predictor]} (ρ {r.rho:+.2f}{_within(result, r)})" for r in significant)
         share = result.reliability.get(gain)
         signal = "" if share is None else f"; {100 * share:.0f} % of its variance is more than measurement error"
-        sentences.append(f"Predictors of the {label} beyond chance: {named or 'none'}{signal}.")
+        sentences.append(f"'{label}' is predicted beyond chance by {named or 'nothing'}{signal}.")
     if len(result.cases) < FEW_MODELS:
         sentences.append("There are few models, so the study may miss a correlation that exists.")
     return " ".join(sentences)

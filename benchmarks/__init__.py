@@ -1,1 +1,1 @@
-"""Speed as ratios, measured in one process."""
+"""Benchmarks: speed, as ratios measured in one process, and memory."""

@@ -1,10 +1,11 @@
-"""What products and leading eigenpairs cost, beside a plain gradient, other libraries and the floor, in one process.
+"""The cost of products and eigenpairs, beside a plain gradient, other libraries and a floor.
 
-    make bench                                    ours and the peers on the CPU
-    python -m benchmarks.curvature --device cuda  ours on a GPU; --compiled adds torch.compile of jvp∘grad
+    make bench                                    this library and others, on the CPU
+    python -m benchmarks.curvature --device cuda  this library on a GPU
 
-Images are 32×32. `--checkpoint` and `--data` give a trained ResNet-50 and real images; without them the networks are
-trained for a moment on made-up images, which is enough for spikes to stand out.
+`--compiled` adds torch.compile of jvp∘grad. Images are 32×32. `--checkpoint` and `--data` give a
+trained ResNet-50 and real images. Without them, networks are trained for a moment on made-up
+images, which is enough for spikes to stand out.
 """
 
 import argparse
@@ -22,23 +23,24 @@ from torch import Tensor, nn
 
 import hessian_surgery as hs
 from benchmarks.peers import PEERS, Batch, Peer
+from hessian_surgery.cli.inputs import open_model
+from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.curvature import batch_operator
 from hessian_surgery.curvature.basis import inner, length
-from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.sources import open_data
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.resnet import resnet18, resnet50
 from hessian_surgery.recording import recorded_function
-from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 
 NETWORKS = {"resnet18": resnet18, "resnet50": resnet50}
-SAMPLES, REPEATS, TOLERANCE = 128, 7, 1e-3
+SAMPLES = 128
+REPEATS = 7
+TOLERANCE = 1e-3
 RESULTS = Path(__file__).parent / "results"
 Timed = dict[str, Callable[[], object]]
 
 
 def interleaved(functions: Timed, device: torch.device) -> dict[str, float]:
-    """Median seconds of each function, taken in turns so that a noisy moment falls on all of them."""
+    """Median seconds of each function. They run in turns: a noisy moment affects all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(REPEATS + 1):
         for name, function in functions.items():
@@ -47,7 +49,7 @@ def interleaved(functions: Timed, device: torch.device) -> dict[str, float]:
 
 
 def timed(function: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
-    """Seconds and result of one call."""
+    """Seconds that a call takes, and its result."""
     _wait(device)
     start = time.perf_counter()
     result = function()
@@ -61,10 +63,11 @@ def _wait(device: torch.device) -> None:
 
 
 def made_up(network: str) -> tuple[nn.Module, Batch]:
-    """A network trained for a moment on images of ten noisy patterns."""
+    """Train a network for a moment on images of ten noisy patterns."""
     draw = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
-    net, labels = NETWORKS[network](10), torch.arange(SAMPLES) % 10
+    net = NETWORKS[network](10)
+    labels = torch.arange(SAMPLES) % 10
     patterns = torch.randn(10, 3, 32, 32, generator=draw)
     images = patterns[labels] + 2 * torch.randn(SAMPLES, 3, 32, 32, generator=draw)
     optimizer = torch.optim.Adam(net.parameters(), 1e-4)
@@ -76,25 +79,21 @@ def made_up(network: str) -> tuple[nn.Module, Batch]:
 
 
 def real(checkpoint: Path, data: str) -> tuple[nn.Module, Batch]:
-    """A trained ResNet-50 and training images."""
-    stored = read_checkpoint(checkpoint)
-    known = stored.normalization()
-    shown = Preprocessing(mean=tuple(known[0]), std=tuple(known[1])) if known else Preprocessing()
-    pool = open_data(data, 0, shown).training
-    net = resnet50(len(pool.classes))
-    load_weights(net, stored)
-    batch = hs.hessian_batch(pool, SAMPLES)
-    return net.eval(), (batch.inputs(), batch.labels)
+    """Read a trained ResNet-50 and training images."""
+    options = InputOptions(model="resnet50", checkpoint=checkpoint, data=data, device="cpu")
+    opened = open_model(options, needs=("training",))
+    batch = hs.hessian_batch(opened.parts.training, SAMPLES)
+    return opened.model.eval(), (batch.inputs(), batch.labels)
 
 
 def uncaptured(net: nn.Module, batch: Batch) -> hs.Hessian:
-    """Our operator without the recording that a GPU gets."""
+    """The Hessian without the CUDA graph that a GPU would record."""
     with patch.object(batch_operator, "recorded_function", lambda function, example: function):
         return hs.Hessian(net, batch)
 
 
 def products(net: nn.Module, batch: Batch, compiled: bool) -> dict[str, float]:
-    """Median seconds of a gradient and of products, ours and the peers'."""
+    """Median seconds of a gradient and of products, by this library and by others."""
     space = hs.parameter_space(net)
     device = space.device
     vector = torch.randn(space.dimension, generator=torch.Generator().manual_seed(1)).to(device)
@@ -102,7 +101,8 @@ def products(net: nn.Module, batch: Batch, compiled: bool) -> dict[str, float]:
     def gradient() -> tuple[Tensor, ...]:
         return torch.autograd.grad(F.cross_entropy(net(batch[0]), batch[1]), space.parameters)
 
-    resident, streamed = uncaptured(net, batch), hs.Hessian(net, batch, micro_batch=SAMPLES // 2)
+    resident = uncaptured(net, batch)
+    streamed = hs.Hessian(net, batch, micro_batch=SAMPLES // 2)
     newton = hs.GaussNewton(net, batch)
     functions: Timed = {
         "gradient": gradient,
@@ -125,7 +125,7 @@ def products(net: nn.Module, batch: Batch, compiled: bool) -> dict[str, float]:
 
 
 def captured_gradient(net: nn.Module, batch: Batch, space: hs.ParameterSpace) -> Callable[[], object]:
-    """A gradient recorded and replayed as our products are, for a ratio of like to like."""
+    """A gradient that is recorded and replayed as products are, for a fair ratio."""
 
     def gradient(_: Tensor) -> Tensor:
         return space.flatten(torch.autograd.grad(F.cross_entropy(net(batch[0]), batch[1]), space.parameters))
@@ -136,7 +136,7 @@ def captured_gradient(net: nn.Module, batch: Batch, space: hs.ParameterSpace) ->
 
 
 def compiled_product(net: nn.Module, batch: Batch, space: hs.ParameterSpace, vector: Tensor) -> Callable[[], object]:
-    """torch.compile of forward over reverse mode."""
+    """The product by torch.compile of forward over reverse mode."""
     weights = dict(zip(space.names, (p.detach() for p in space.parameters), strict=True))
     tangents = dict(zip(space.names, space.split(vector), strict=True))
 
@@ -150,7 +150,7 @@ def compiled_product(net: nn.Module, batch: Batch, space: hs.ParameterSpace, vec
 
 
 def residuals(hessian: hs.Hessian, vectors: Tensor) -> list[float]:
-    """‖Hq − λq‖/λ of unit vectors, λ their Rayleigh quotient, by our product."""
+    """‖Hq − λq‖/λ of each vector, normalized, where λ is its Rayleigh quotient."""
     found = []
     for vector in vectors:
         unit = vector / length(vector)
@@ -161,11 +161,12 @@ def residuals(hessian: hs.Hessian, vectors: Tensor) -> list[float]:
 
 
 def pairs(net: nn.Module, batch: Batch, k: int, peers: Sequence[Callable[..., Peer]]) -> list[dict[str, Any]]:
-    """Seconds, products and the residual reached of k pairs, by each library.
+    """Seconds, products and residual of k pairs, by each library.
 
-    A library without a residual to stop at gets twice the products that ours took.
+    A library that cannot stop at a residual gets twice the products that this one took.
     """
-    device, rows = next(net.parameters()).device, []
+    device = next(net.parameters()).device
+    rows: list[dict[str, Any]] = []
     hessian = hs.Hessian(net, batch)
 
     def row(name: str, seconds: float, count: int, vectors: Tensor) -> int:
@@ -188,12 +189,15 @@ def pairs(net: nn.Module, batch: Batch, k: int, peers: Sequence[Callable[..., Pe
 
 
 def floor(net: nn.Module, batch: Batch) -> dict[str, float]:
-    """Seconds that a gradient's and a product's arithmetic and memory traffic take at this machine's best speeds.
+    """The least seconds of a gradient and of a product: arithmetic and memory at full speed.
 
-    A convolution or linear layer is one pass forward and two back; a product takes twice those three. Each pass reads
-    and writes its feature maps once.
+    A gradient takes one forward pass and two backward passes through each convolution and linear
+    layer, and a product twice as many. Each pass reads and writes its feature maps once. The full
+    speed is that of a large matrix product and of a large copy on this machine.
     """
-    device, operations, moved = batch[0].device, 0, 0
+    device = batch[0].device
+    operations = 0
+    moved = 0
 
     def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         nonlocal operations, moved
@@ -207,10 +211,12 @@ def floor(net: nn.Module, batch: Batch) -> dict[str, float]:
     for hook in hooks:
         hook.remove()
     size = 2048 if device.type == "cpu" else 8192
-    a, b = torch.randn(size, size, device=device), torch.randn(1 << 26, device=device)
+    a = torch.randn(size, size, device=device)
+    b = torch.randn(1 << 26, device=device)
     with deterministic_kernels(exact=True):
         best = interleaved({"multiply": lambda: a @ a, "copy": lambda: b.clone()}, device)
-    rate, bandwidth = 2 * size**3 / best["multiply"], 2 * b.nbytes / best["copy"]
+    rate = 2 * size**3 / best["multiply"]
+    bandwidth = 2 * b.nbytes / best["copy"]
     return {
         "gradient": max(3 * operations / rate, 3 * moved / bandwidth),
         "product": max(6 * operations / rate, 6 * moved / bandwidth),
@@ -222,15 +228,15 @@ def floor(net: nn.Module, batch: Batch) -> dict[str, float]:
 
 
 def measure(net: nn.Module, batch: Batch, compiled: bool) -> dict[str, Any]:
-    """All figures of one network."""
+    """Measure one network."""
     seconds = products(net, batch, compiled)
     for name, value in seconds.items():
         print(f"{name:<28} {1000 * value:9.1f} ms {value / seconds['gradient']:6.2f} gradients", flush=True)
     peers = PEERS if batch[0].device.type == "cpu" else ()
     found = pairs(net, batch, 9, peers)
-    # Who has not reached the residual for 9 pairs is not asked for 20.
-    peers = [make for make, row in zip(peers, found[1:], strict=True) if row["reached"]]
-    found += pairs(net, batch, 20, peers)
+    # Libraries that have not reached the residual for 9 pairs are not tried on 20.
+    able = [make for make, row in zip(peers, found[1:], strict=True) if row["reached"]]
+    found += pairs(net, batch, 20, able)
     ratios = {name: value / seconds["gradient"] for name, value in seconds.items()}
     return {"seconds": seconds, "ratios": ratios, "pairs": found, "floor": floor(net, batch)}
 
@@ -240,10 +246,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS)[::-1])
-    parser.add_argument("--checkpoint", type=Path, help="of a trained ResNet-50")
+    parser.add_argument("--checkpoint", type=Path, help="weights of a trained ResNet-50")
     parser.add_argument("--data", help="the images that it was trained on")
-    parser.add_argument("--compiled", action="store_true")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--compiled", action="store_true", help="also time torch.compile of jvp∘grad")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON")
     given = parser.parse_args()
     device = torch.device(given.device)
     torch.set_num_threads(2 if device.type == "cpu" else torch.get_num_threads())
@@ -252,8 +258,8 @@ def main() -> None:
         trained = given.checkpoint and network == "resnet50"
         net, batch = real(given.checkpoint, given.data) if trained else made_up(network)
         print(f"{network}, {'trained' if trained else 'made-up images'}, n = {SAMPLES}, {device}")
-        net, batch = net.to(device), (batch[0].to(device), batch[1].to(device))
-        results[network] = {"trained": bool(trained)} | measure(net, batch, given.compiled)
+        batch = (batch[0].to(device), batch[1].to(device))
+        results[network] = {"trained": bool(trained)} | measure(net.to(device), batch, given.compiled)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     setting = {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "samples": SAMPLES}
     given.out.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""Peak memory of nine pairs, ours and the peers', each in a process of its own.
+"""Peak memory of nine pairs, by this library and by others, each in a process of its own.
 
     python -m benchmarks.footprint
 
-A process reports the most memory that it ever held, less what it held with the network, the batch and one gradient
-behind it: what the job itself took.
+A job's memory is the most that its process ever held, minus what the process held after loading the
+network and the batch and computing one gradient.
 """
 
 import argparse
@@ -22,9 +22,11 @@ import hessian_surgery as hs
 from benchmarks.curvature import NETWORKS, RESULTS, SAMPLES, made_up
 from benchmarks.peers import Batch, curvlinops, pyhessian
 
-PAIRS, TOLERANCE, LIMIT = 9, 1e-2, 40
+PAIRS = 9
+TOLERANCE = 1e-2
+# Products that a library may take.
+LIMIT = 40
 Job = Callable[[nn.Module, Batch], object]
-
 
 JOBS: dict[str, Job] = {
     "hessian-surgery": lambda net, batch: hs.lanczos(hs.Hessian(net, batch), PAIRS, tolerance=TOLERANCE),
@@ -42,7 +44,7 @@ def held() -> int:
 
 
 def measure(network: str, job: str) -> int:
-    """Bytes that a job adds; to be called once in a process."""
+    """Measure the bytes that a job adds; call it once in a process."""
     torch.set_num_threads(2)
     net, batch = made_up(network)
     torch.autograd.grad(F.cross_entropy(net(batch[0]), batch[1]), list(net.parameters()))
@@ -52,9 +54,9 @@ def measure(network: str, job: str) -> int:
 
 
 def main() -> None:
-    """Measure every job on every network in a child process, print and write."""
+    """Measure every job on every network, each in a process of its own; print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--one", nargs=2, metavar=("NETWORK", "JOB"), help="measure in this process")
+    parser.add_argument("--one", nargs=2, metavar=("NETWORK", "JOB"), help="measure one job in this process")
     given = parser.parse_args()
     if given.one:
         print(measure(*given.one))

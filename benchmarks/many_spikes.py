@@ -1,9 +1,11 @@
-"""All C − 1 spikes of a network with many classes, with the basis kept in three ways, and how well the results agree.
+"""All C − 1 spikes of a network with many classes, with the basis stored in three ways.
 
-python -m benchmarks.many_spikes --checkpoint resnet50-cifar100.safetensors --data parquet:cifar100 --device cuda
+The benchmark also measures how well the three results agree.
+
+python -m benchmarks.many_spikes --checkpoint resnet50-cifar100.safetensors \\
+    --data parquet:cifar100 --device cuda
 """
 
-import argparse
 import json
 import sys
 import time
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.cli.inputs import InputOptions, open_inputs
+from benchmarks.trained_network import network_parser, open_network
 from hessian_surgery.curvature.basis import length, project
 from hessian_surgery.curvature.memory_plan import few_rows, full_rows
 
@@ -24,7 +26,11 @@ RESULTS = Path(__file__).parent / "results" / "many_spikes.json"
 
 
 def storages(k: int) -> dict[str, hs.Storage]:
-    """Float32 with room to spare; bfloat16 with a quarter more vectors than pairs; bfloat16 on disk, which has room."""
+    """The three ways to store the basis of k pairs.
+
+    Float32 with room to spare, bfloat16 with room for few vectors, which means restarts, and
+    bfloat16 on disk, with room to spare.
+    """
     return {
         "float32": hs.Storage(full_rows(k)),
         "bfloat16, restarted": hs.Storage(few_rows(k), "device", "bfloat16"),
@@ -33,7 +39,7 @@ def storages(k: int) -> dict[str, hs.Storage]:
 
 
 def agreement(reference: hs.Spectrum, other: hs.Spectrum) -> dict[str, float]:
-    """Largest relative difference of an eigenvalue; mean and least squared cosine between the two spans."""
+    """Compare eigenvalues, and the two spans by the cosines of their principal angles."""
     count = min(len(reference), len(other))
     difference = np.abs(other.eigenvalues[:count] / reference.eigenvalues[:count] - 1).max()
     overlap = torch.stack([project(reference.vectors, other.vector(i)) for i in range(count)])
@@ -46,39 +52,36 @@ def agreement(reference: hs.Spectrum, other: hs.Spectrum) -> dict[str, float]:
 
 
 def true_residual(hessian: hs.Hessian, spectrum: hs.Spectrum) -> float:
-    """The largest ‖Hq − λq‖/λ of every eleventh pair from the last on, by one more product each."""
+    """The largest ‖Hq − λq‖/λ of every eleventh pair, counted from the last, by a new product."""
     found = []
     for i in range(len(spectrum) - 1, -1, -11):
-        value, vector = spectrum.eigenvalues[i], spectrum.vector(i)
+        value = spectrum.eigenvalues[i]
+        vector = spectrum.vector(i)
         found.append(length(hessian @ vector - value * vector) / float(value))
     return max(found)
 
 
 def show(done: int, limit: int) -> None:
-    """A sign of life now and then."""
+    """Print progress now and then."""
     if done % 20 == 0:
         print(f"{done} of at most {limit} products", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--micro-batch", type=int)
-    parser.add_argument("--spikes", type=int)
-    parser.add_argument("--samples", type=int, default=512)
-    parser.add_argument("--only", nargs="*", help="some of the ways to keep the basis")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser = network_parser(__doc__, RESULTS)
+    parser.add_argument("--micro-batch", type=int, help="stream the Hessian batch in parts of this size")
+    parser.add_argument("--spikes", type=int, help="by default one fewer than the classes")
+    parser.add_argument("--samples", type=int, default=512, help="images in the Hessian batch")
+    parser.add_argument("--only", nargs="*", help="some of the ways to store the basis, by name")
     given = parser.parse_args()
-    options = InputOptions("resnet50", given.checkpoint, given.data, *[None] * 3, given.device, *[None] * 3)
-    opened = open_inputs(options, seed=0)
+    opened = open_network(given)
     batch = hs.hessian_batch(opened.parts.training, given.samples).resident(opened.classifier.device)
     hessian = hs.Hessian(opened.model, batch, micro_batch=given.micro_batch)
     k = given.spikes or len(batch.classes) - 1
-    reference, rows = None, dict[str, Any]()
-    chosen = {name: kept for name, kept in storages(k).items() if given.only is None or name in given.only}
+    reference = None
+    rows: dict[str, Any] = {}
+    chosen = {name: storage for name, storage in storages(k).items() if given.only is None or name in given.only}
     for name, storage in chosen.items():
         started = time.perf_counter()
         spectrum = hs.lanczos(hessian, k, tolerance=TOLERANCE, storage=storage, progress=show)

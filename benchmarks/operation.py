@@ -1,40 +1,47 @@
-"""The whole default operation against the paper's preset, after loading, in one process: seconds, σ and accuracy.
+"""The default operation beside the paper's loop: seconds after loading, σ and accuracy.
 
-python -m benchmarks.operation --checkpoint resnet50-cifar10.safetensors --data parquet:cifar10 --device cuda
+python -m benchmarks.operation --checkpoint resnet50-cifar10.safetensors \\
+    --data parquet:cifar10 --device cuda
 """
 
-import argparse
 import copy
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.cli.inputs import InputOptions, Opened, open_inputs
-from hessian_surgery.data.splits import cap_per_class
+from benchmarks.trained_network import network_parser, open_network
+from hessian_surgery.cli.inputs import OpenedModel
 
 RESULTS = Path(__file__).parent / "results" / "operation.json"
-
-
 # Training images of a class that are read before the clock starts; an operation draws from them.
 TRAINING = 1000
+PRESETS: dict[str, Callable[[], hs.OperationConfig]] = {"default": hs.SurgeryConfig, "paper": hs.paper_config}
 
 
-def operate(opened: Opened, config: hs.SurgeryConfig, cap: int | None) -> dict[str, Any]:
-    """One operation on a copy of the model; `cap` images of a class at most in each part that is measured."""
-    parts, device = opened.parts, opened.classifier.device
-    labelled = [part if cap is None else cap_per_class(part, cap) for part in (parts.calibration, parts.heldout)]
-    sensitivity, heldout = (part.resident(device) for part in labelled)
-    training = cap_per_class(parts.training, TRAINING).resident()
+def operate(opened: OpenedModel, config: hs.OperationConfig, cap: int | None) -> dict[str, Any]:
+    """Operate on a copy of the model.
+
+    Args:
+        opened: the model and its data.
+        config: of the operation.
+        cap: the most images of a class in the calibration data and in the held-out data.
+    """
+    parts = opened.parts
+    device = opened.classifier.device
+    measured = [part if cap is None else hs.cap_per_class(part, cap) for part in (parts.calibration, parts.heldout)]
+    calibration, heldout = (part.resident(device) for part in measured)
+    training = hs.cap_per_class(parts.training, TRAINING).resident()
     model = copy.deepcopy(opened.model)
     started = time.perf_counter()
     outcome = hs.operate(
-        model, training_data=training, calibration_data=sensitivity, heldout_data=heldout, config=config
+        model, training_data=training, calibration_data=calibration, heldout_data=heldout, config=config
     )
-    if opened.classifier.device.type == "cuda":
+    if device.type == "cuda":
         torch.cuda.synchronize()
     before, after = outcome.findings.heldout.metrics()
     stages: dict[str, float] = {}
@@ -53,24 +60,18 @@ def operate(opened: Opened, config: hs.SurgeryConfig, cap: int | None) -> dict[s
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--presets", default="default,paper", help="which to run")
-    parser.add_argument("--cap", type=int, help="images of a class, at most, in each measured part")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser = network_parser(__doc__, RESULTS)
+    parser.add_argument("--presets", default=",".join(PRESETS), help="which to run")
+    parser.add_argument("--cap", type=int, help="the most images of a class in each measured part")
     given = parser.parse_args()
-    options = InputOptions("resnet50", given.checkpoint, given.data, *[None] * 3, given.device, *[None] * 3)
-    opened = open_inputs(options, seed=0)
+    opened = open_network(given)
     rows = {}
     for name in given.presets.split(","):
-        config = {"default": hs.SurgeryConfig, "paper": hs.SurgeryConfig.paper}[name]()
-        rows[name] = operate(opened, config, given.cap)
+        rows[name] = operate(opened, PRESETS[name](), given.cap)
         print(name, json.dumps(rows[name]), flush=True)
     if len(rows) == 2:
         print(f"paper / default: {rows['paper']['seconds'] / rows['default']['seconds']:.2f} times the seconds")
-    given.out.parent.mkdir(exist_ok=True)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps({"cap": given.cap, "device": given.device} | rows, indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""The same jobs done by other libraries: a product, and the leading pairs to a relative residual."""
+"""Other libraries that do the same jobs: a product, and the leading pairs to a residual."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Pairs:
 
     Attributes:
         vectors: (k, p), in the order of `module.parameters()`.
-        products: how many it took.
+        products: the number of products that they took.
     """
 
     vectors: Tensor
@@ -24,7 +24,13 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Peer:
-    """A library's product with a flat vector, and its way to k pairs with at most so many products."""
+    """A library.
+
+    Attributes:
+        name: of the library.
+        product: from a vector (p,) to H v.
+        pairs: from k, a tolerance and the most products to k leading pairs.
+    """
 
     name: str
     product: Callable[[Tensor], Tensor]
@@ -32,7 +38,7 @@ class Peer:
 
 
 def pyhessian(net: nn.Module, batch: Batch) -> Peer:
-    """PyHessian: power iteration, one pair after another; it keeps the gradient's graph."""
+    """PyHessian: power iteration for one pair after another, on a graph that it keeps."""
     from pyhessian import hessian
     from pyhessian.utils import hessian_vector_product
 
@@ -44,7 +50,8 @@ def pyhessian(net: nn.Module, batch: Batch) -> Peer:
         return torch.cat([h.reshape(-1) for h in hessian_vector_product(made.gradsH, made.params, pieces)])
 
     def pairs(k: int, tolerance: float, limit: int) -> Pairs:
-        # Its own tolerance is on an eigenvalue's change from step to step, not on a residual: it gets all the steps.
+        # Its tolerance is on the change of an eigenvalue from step to step, not on a residual. So
+        # it takes all the steps.
         _, vectors = hessian(net, nn.functional.cross_entropy, data=batch, cuda=False).eigenvalues(
             maxIter=max(1, limit // k), tol=0.0, top_n=k
         )

@@ -1,4 +1,4 @@
-"""The post-hoc rivals on a real checkpoint."""
+"""Post-hoc baselines on a real checkpoint."""
 
 import pytest
 import torch
@@ -14,7 +14,10 @@ from hessian_surgery.model.evaluation import compute_logits
 
 @pytest.mark.full
 def test_a_little_logit_adjustment_keeps_most_of_the_majority_class(shared):
-    """On logits, not probabilities: a quarter of log π must not turn the class of two images in three over."""
+    """Two images in three are of one class. Adjusting logits by a quarter of log π keeps most.
+
+    Adjusting probabilities by mistake would turn that class over.
+    """
     model, parts = real(shared, "ham10000")
     images = join_sets(parts.calibration, parts.heldout)
     assert len(images) == 2051

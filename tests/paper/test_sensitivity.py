@@ -64,3 +64,13 @@ def test_flipping_a_spike_flips_its_row(trained, digits_parts):
 def test_a_bad_probe_is_named(trained, digits_parts):
     with pytest.raises(hs.InputError, match="epsilon: got 0"):
         hs.sensitivity(trained, one_spike(Threshold()), digits_parts.calibration, 0)
+
+
+def test_a_class_without_images_has_no_sensitivity(trained, digits_parts):
+    spectrum = hs.lanczos(hs.Hessian(trained, hs.hessian_batch(digits_parts.training, 32)), 2, steps=4)
+    data = digits_parts.calibration
+    some = data.subset((data.labels != 3).nonzero()[:, 0])
+    found = hs.sensitivity(trained, spectrum, some, 0.1)
+    assert np.isnan(found[:, 3]).all()
+    expected = hs.sensitivity(trained, spectrum, data, 0.1)
+    assert np.delete(found, 3, axis=1).tolist() == np.delete(expected, 3, axis=1).tolist()

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 import torch
-from drawings import check_report
+from report_checks import check_report
 
 import hessian_surgery as hs
 from conftest import build, dense_hessian
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.studies import bulk_walk as study
-from hessian_surgery.studies.bulk_walk import bulk_walk, walk
+from hessian_surgery.studies.bulk_walk import Route, bulk_walk, walk
+from hessian_surgery.studies.study_inputs import open_calibration_data, open_finder
 
 KINDS = ("bulk", "spike", "random")
 
@@ -36,11 +37,17 @@ def dense_spikes(net, batch, weights, k):
     return values.flip(0)[:k], vectors.T.flip(0)[:k]
 
 
-def tiny_walk(kind, batch, **options):
+def tiny_walk(kind, batch, length=0.05, wall=0.5):
     """Three steps of a net whose Hessian can be written out."""
-    given = {"steps": 3, "length": 0.05} | options
     net = build("conv").eval()
-    return net, walk(net, batch, batch, hs.SpikeSearch(spikes=2, tolerance=1e-9), kind=kind, **given)
+    finder = open_finder(net, batch, hs.SpikeSearch(spikes=2, tolerance=1e-9), "*", seed=0)
+    return net, walk(finder, open_calibration_data(net, batch), Route(kind, 3, length, wall))
+
+
+def digits_walk(model, parts, kind, spikes, progress):
+    """Two steps of the demo's net."""
+    finder = open_finder(model, parts.training, hs.SpikeSearch(spikes=spikes, hessian_samples=32), "*", seed=0)
+    return walk(finder, open_calibration_data(model, parts.calibration), Route(kind, 2, 0.1, 0.5), progress)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,19 +74,12 @@ def test_each_step_against_the_dense_hessian(kind, batch, recorded):
 def test_weights_come_back_and_the_start_is_the_model(kind, trained, digits_parts):
     before = {name: t.clone() for name, t in trained.state_dict().items()}
     seen = []
-    result = walk(
-        trained,
-        digits_parts.training,
-        digits_parts.calibration,
-        hs.SpikeSearch(spikes=3, hessian_samples=32),
-        kind=kind,
-        steps=2,
-        progress=lambda done, total: seen.append((done, total)),
-    )
+    result = digits_walk(trained, digits_parts, kind, 3, lambda *told: seen.append(told))
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
     assert seen == sorted(seen)
     assert seen[-1] == (1000, 1000)
-    logits, labels = compute_logits(hs.Classifier(trained), digits_parts.calibration), digits_parts.calibration.labels
+    labels = digits_parts.calibration.labels
+    logits = compute_logits(hs.Classifier(trained), digits_parts.calibration)
     start = result.points[0]
     assert [point.step for point in result.points] == [0, 1, 2]
     assert start.displacement == 0
@@ -96,20 +96,13 @@ def test_weights_come_back_after_a_failure(trained, digits_parts, recorded):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        walk(
-            trained,
-            digits_parts.training,
-            digits_parts.calibration,
-            hs.SpikeSearch(spikes=2, hessian_samples=32),
-            steps=2,
-            progress=stop,
-        )
+        digits_walk(trained, digits_parts, "bulk", 2, stop)
     assert recorded
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
 
 
 def test_a_wall_gives_up_the_direction_for_good(batch, recorded):
-    """τ close to 1: whatever the spikes take of a direction is a wall."""
+    """With τ close to 1, even a small change of the direction is a wall."""
     _, result = tiny_walk("bulk", batch, wall=1 - 1e-12, length=0.5)
     assert [point.wall for point in result.points] == [False, False, True, True]
     directions = torch.stack([direction for direction, _ in recorded])
@@ -125,13 +118,13 @@ def test_three_walks_from_one_vector(trained, digits_parts, recorded, tmp_path):
     bulk, spike, random = (getattr(result, kind).points for kind in KINDS)
     assert [getattr(result, kind).kind for kind in KINDS] == list(KINDS)
     assert bulk[0] == spike[0] == random[0]
-    assert result.spike.as_dict() == result.as_dict()["spike"]
     assert spike[-1].loss - spike[0].loss > 10 * abs(bulk[-1].loss - bulk[0].loss)
     assert min(point.bulk_alignment for point in bulk[1:]) > 0.9999
     assert max(point.bulk_alignment for point in spike[1:]) < 1e-5
     assert random[-1].displacement == pytest.approx(0.3, rel=1e-5)
-    # The first steps are the parts of one vector: what is left of the random one off the spikes is the bulk one.
-    first_bulk, first_random = recorded[0][0], recorded[6][0]
+    # The first steps come from one vector: the bulk walk takes its part off the spikes.
+    first_bulk = recorded[0][0]
+    first_random = recorded[6][0]
     aligned = float(first_bulk @ first_random)
     assert aligned == pytest.approx(random[1].bulk_alignment, abs=1e-5)
     check_report(study, result, tmp_path)
@@ -140,12 +133,13 @@ def test_three_walks_from_one_vector(trained, digits_parts, recorded, tmp_path):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"kind": "sideways"}, "kind: got 'sideways'; give one of bulk, spike, random"),
+        ({"kind": "sideways"}, "kind: got 'sideways'; it must be one of bulk, spike, random"),
         ({"steps": 0}, "steps: got 0"),
         ({"length": 0.0}, "length: got 0.0"),
         ({"wall": 1.0}, "wall: got 1.0"),
     ],
 )
-def test_bad_options_are_named(option, message, trained, digits_parts):
+def test_a_bad_route_is_named(option, message):
+    route = {"kind": "bulk", "steps": 2, "length": 0.1, "wall": 0.5}
     with pytest.raises(hs.InputError, match=message):
-        walk(trained, digits_parts.training, digits_parts.calibration, **option)
+        Route(**route | option)

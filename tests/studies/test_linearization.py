@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from drawings import check_report
+from report_checks import check_report
 
 import hessian_surgery as hs
 from hessian_surgery.paper.plan import strong_floor
@@ -12,12 +12,11 @@ from hessian_surgery.studies.linearization import AMPLITUDES, Step, fit_norms, l
 
 def sweep(model, parts, **options):
     given = {"amplitudes": (0.02, 0.05, 0.1, 0.2, 0.4), "epsilon": 0.05} | options
-    return linearization(
-        model, parts.training, parts.calibration, hs.SpikeSearch(spikes=4, hessian_samples=64), **given
-    )
+    search = hs.SpikeSearch(spikes=4, hessian_samples=64)
+    return linearization(model, parts.training, parts.calibration, search, **given)
 
 
-def test_each_step_done_by_hand(trained, digits_parts, tmp_path):
+def test_each_step_by_hand(trained, digits_parts, tmp_path):
     before = {name: t.clone() for name, t in trained.state_dict().items()}
     seen = []
     result = sweep(trained, digits_parts, strong_above=0.85, progress=lambda done, total: seen.append((done, total)))
@@ -25,7 +24,8 @@ def test_each_step_done_by_hand(trained, digits_parts, tmp_path):
     assert seen == sorted(seen)
     assert seen[-1] == (1000, 1000)
 
-    data, classifier = digits_parts.calibration, hs.Classifier(trained)
+    data = digits_parts.calibration
+    classifier = hs.Classifier(trained)
     spectrum = hs.lanczos(hs.Hessian(trained, hs.hessian_batch(digits_parts.training, 64)), 4)
     matrix = hs.sensitivity(trained, spectrum, data, 0.05)
     assert result.sensitivity == matrix.tolist()
@@ -46,7 +46,7 @@ def test_each_step_done_by_hand(trained, digits_parts, tmp_path):
 
 def test_weights_come_back_after_a_failure(trained, digits_parts):
     before = {name: t.clone() for name, t in trained.state_dict().items()}
-    with pytest.raises(hs.InputError, match="budget: got -1"):
+    with pytest.raises(hs.InputError, match="got -1"):
         sweep(trained, digits_parts, amplitudes=(0.1, -1))
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
 
@@ -62,7 +62,7 @@ def test_a_probe_too_small_to_flip_an_image_gives_no_fit_but_a_reason(trained, d
 
 
 def steps(predicted, measured, error):
-    """Steps with norms that are given functions of ‖α‖."""
+    """Steps whose norms are the given functions of ‖α‖."""
     x = np.array(AMPLITUDES)
     rows = zip(x, predicted(x), measured(x), error(x), strict=True)
     return [Step(norm, [norm], norm, [0.0], [0.0], *norms) for norm, *norms in rows]

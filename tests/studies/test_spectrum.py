@@ -10,7 +10,8 @@ import hessian_surgery as hs
 from conftest import build, dense_hessian
 from hessian_surgery.curvature.density import Density
 from hessian_surgery.report.figure_style import save_figure
-from hessian_surgery.studies.spectrum import describe, draw, measure_bulk, spectrum_study
+from hessian_surgery.studies.bulk_statistics import measure_bulk
+from hessian_surgery.studies.spectrum import describe, draw, spectrum_study
 
 
 def test_spikes_and_trace_are_the_dense_ones(batch):
@@ -67,5 +68,5 @@ def test_the_report_in_words_figures_and_files(trained, digits_parts, tmp_path):
 
 
 def test_an_unknown_operator_is_named(batch):
-    with pytest.raises(hs.InputError, match="operator: got 'fisher'; give hessian or gauss-newton"):
+    with pytest.raises(hs.InputError, match="operator: got 'fisher'; it must be hessian or gauss-newton"):
         spectrum_study(build("conv"), batch, operator="fisher")

@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from drawings import check_report
+from report_checks import check_report
 
 import hessian_surgery as hs
 from conftest import build, dense_hessian
 from hessian_surgery.studies import stability as study
-from hessian_surgery.studies.stability import agreement, nested_batches, stability
+from hessian_surgery.studies.spike_agreement import agreement
+from hessian_surgery.studies.stability import nested_batches, stability
 
 
 def test_smaller_batches_are_part_of_larger_ones(digits_parts):
@@ -55,7 +56,8 @@ def test_against_the_dense_hessian(batch):
     net = build("conv")
     result = stability(net, batch, hs.SpikeSearch(spikes=3, tolerance=1e-9), sizes=(10,), subspaces=(3,), steps=6)
     values, vectors = torch.linalg.eigh(dense_hessian(net, *batch))
-    exact, top = values.flip(0)[:3].tolist(), vectors.flip(1)[:, :3]
+    exact = values.flip(0)[:3].tolist()
+    top = vectors.flip(1)[:, :3]
     size = result.sizes[0]
     assert size.converged.eigenvalues == pytest.approx(exact)
     assert size.converged.converged == 3
@@ -73,7 +75,7 @@ def test_enough_steps_cost_nothing(batch):
     assert result.sizes[0].fixed_against_converged.at(2).largest < 1e-5
 
 
-def test_runs_with_fewer_spikes_are_compared_in_what_they_share(batch):
+def test_runs_are_compared_by_the_spikes_that_both_have(batch):
     net = build("conv")
     long, short = (hs.lanczos(hs.Hessian(net, batch), k, tolerance=1e-8) for k in (3, 2))
     found = agreement(long, short, (1, 2, 3))
@@ -81,14 +83,15 @@ def test_runs_with_fewer_spikes_are_compared_in_what_they_share(batch):
     assert found.diagonal_mean == pytest.approx(1)
 
 
-def test_one_size_and_no_subspace_can_be_told_and_drawn(batch, tmp_path):
-    check_report(study, stability(build("conv"), batch, hs.SpikeSearch(spikes=2), sizes=(10,), steps=3), tmp_path)
+def test_one_size_and_no_subspace_can_be_described_and_drawn(batch, tmp_path):
+    result = stability(build("conv"), batch, hs.SpikeSearch(spikes=2), sizes=(10,), steps=3)
+    check_report(study, result, tmp_path)
 
 
 def test_bad_sizes_are_named(trained, digits_parts):
     with pytest.raises(hs.InputError, match=r"sizes: got \(\); give one or more"):
         stability(trained, digits_parts.training, sizes=())
-    with pytest.raises(hs.InputError, match="sizes: got 5000, but data has only 248 images"):
+    with pytest.raises(hs.InputError, match="sizes: got 5000, but training_data has only 248 images"):
         stability(trained, digits_parts.training, sizes=(64, 5000))
     with pytest.raises(hs.InputError, match="steps: got 0"):
         stability(trained, digits_parts.training, steps=0)

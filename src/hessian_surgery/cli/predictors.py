@@ -20,10 +20,10 @@ from hessian_surgery.files import claimed, read_json, write_json, write_text
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.report.figure_style import save_figure
+from hessian_surgery.studies.model_zoo import RECIPES, train_net
 from hessian_surgery.studies.predictors import METHOD, Case, examine_model, load_cases, make_case
-from hessian_surgery.studies.relations import Predictors, relate
-from hessian_surgery.studies.scatter import describe, draw, to_markdown
-from hessian_surgery.studies.zoo import RECIPES, grow
+from hessian_surgery.studies.predictors_report import describe, draw, to_markdown
+from hessian_surgery.studies.rank_correlations import Predictors, relate
 
 # Options that mean nothing without a model.
 ABOUT_A_MODEL = ("checkpoint", "loss", "mean", "std")
@@ -92,7 +92,7 @@ def _zoo(options: PredictorsOptions) -> Iterator[Case]:
     for i, recipe in enumerate(RECIPES[: options.nets], start=1):
         recipe = replace(recipe, seed=recipe.seed + options.seed)
         notes().print(f"{i}/{options.nets} {group}: {recipe}", highlight=False)
-        net, parts = grow(recipe, spec, options.per_class, options.image_size)
+        net, parts = train_net(recipe, spec, options.per_class, options.image_size)
         with BarObserver(notes()) as observer:
             yield examine_model(
                 net.to(device),

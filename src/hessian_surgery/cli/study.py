@@ -21,7 +21,7 @@ from hessian_surgery.files import write_json
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies import bulk_walk, effective_rank, linearization, stability
-from hessian_surgery.studies.setting import LOG, SEARCH
+from hessian_surgery.studies.study_inputs import LOG, SEARCH
 from hessian_surgery.types import Progress as Report
 
 Tolerance: TypeAlias = Annotated[float | None, typer.Option(help="Relative residual at which a spike has converged.")]

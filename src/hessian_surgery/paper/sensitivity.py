@@ -1,7 +1,10 @@
 """The sensitivity matrix S (eq. 4): how each class's accuracy responds to each spike."""
 
+from typing import TypeAlias
+
 import numpy as np
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import nn
 
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
@@ -10,6 +13,9 @@ from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, predict
 from hessian_surgery.types import Array, Progress
+
+Correct: TypeAlias = NDArray[np.bool_]
+Labels: TypeAlias = NDArray[np.int64]
 
 
 def sensitivity(
@@ -23,8 +29,8 @@ def sensitivity(
 ) -> Array:
     """S (K, C) by central differences, as fractions per unit of amplitude.
 
-    S_ij = (acc_j(θ + ε q_i) − acc_j(θ − ε q_i)) / 2ε, in 2K passes over the data. The weights come
-    back bit for bit.
+    S_ij = (acc_j(θ + ε q_i) − acc_j(θ − ε q_i)) / 2ε, in 2K passes over the data; NaN for a class
+    without images. The weights come back bit for bit.
 
     Args:
         model: at the weights where the spikes were found.
@@ -34,23 +40,45 @@ def sensitivity(
         batch_size: images per forward pass.
         progress: called with (passes done, all passes).
     """
+    labelled = as_labelled(data)
+    correct = probe_answers(as_classifier(model), spectrum, labelled, epsilon, batch_size, progress)
+    return sensitivity_from_answers(correct, labelled.labels.numpy(), len(labelled.classes), epsilon)
+
+
+def probe_answers(
+    classifier: Classifier,
+    spectrum: Spectrum,
+    data: LabelledSet,
+    epsilon: float,
+    batch_size: int = BATCH_SIZE,
+    progress: Progress | None = None,
+) -> Correct:
+    """Whether each image is classified correctly (2K, N) at θ + ε q₁, θ − ε q₁, θ + ε q₂, ….
+
+    The weights come back bit for bit. Arguments are those of `sensitivity`.
+    """
     if epsilon <= 0:
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
-    classifier, labelled = as_classifier(model), as_labelled(data)
-    space, rows = spectrum.weights, []
-
-    def probe(direction: Tensor, step: float) -> Array:
-        with space.keeping_weights():
-            space.perturb(direction, step)
-            return accuracies(classifier, labelled, batch_size)
-
+    passes = 2 * len(spectrum)
+    correct = np.empty((passes, len(data)), dtype=np.bool_)
     for i in range(len(spectrum)):
         direction = spectrum.vector(i)
-        up, down = probe(direction, epsilon), probe(direction, -epsilon)
-        rows.append((up - down) / (2 * epsilon))
+        for row, step in ((2 * i, epsilon), (2 * i + 1, -epsilon)):
+            with spectrum.weights.keeping_weights():
+                spectrum.weights.perturb(direction, step)
+                correct[row] = (predict(classifier, data, batch_size) == data.labels).numpy()
         if progress is not None:
-            progress(2 * (i + 1), 2 * len(spectrum))
-    return np.array(rows).reshape(len(spectrum), len(labelled.classes))
+            progress(2 * (i + 1), passes)
+    return correct
+
+
+def sensitivity_from_answers(correct: Correct, labels: Labels, classes: int, epsilon: float) -> Array:
+    """S (K, C) from a probe's answers (2K, N) and labels (N,); NaN for a class without images."""
+    count = np.bincount(labels, minlength=classes)
+    accuracy = np.full((len(correct), classes), np.nan)
+    for row, answers in zip(accuracy, correct, strict=True):
+        np.divide(np.bincount(labels, weights=answers, minlength=classes), count, out=row, where=count > 0)
+    return (accuracy[0::2] - accuracy[1::2]) / (2 * epsilon)
 
 
 def accuracies(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Array:

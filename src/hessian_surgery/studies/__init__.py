@@ -1,1 +1,1 @@
-"""Studies of what the method rests on: how stable spikes are, how inert the bulk is, how linear S, how many axes."""
+"""Studies of what the method rests on: spikes, the bulk, how linear S is, what predicts gains."""

@@ -1,4 +1,4 @@
-"""How linear class accuracies are along planned steps: Sᵀα against what is measured (appendix D)."""
+"""How linear class accuracies are along planned steps: Sᵀα and what is measured (appendix D)."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,30 +14,32 @@ from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.paper.plan import Plan, plan, strong_floor
 from hessian_surgery.paper.sensitivity import accuracies, sensitivity
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
-from hessian_surgery.studies.curves import Fit, fit_line, fit_offset_power, fit_power_law
-from hessian_surgery.studies.setting import SEARCH, open_finder, open_measured, part_of
+from hessian_surgery.studies.curve_fits import Fit, fit_line, fit_offset_power, fit_power_law
+from hessian_surgery.studies.progress import part_of
+from hessian_surgery.studies.study_inputs import SEARCH, open_calibration_data, open_finder
 from hessian_surgery.types import Array, Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# The paper's.
 AMPLITUDES = tuple(float(amplitude) for amplitude in np.geomspace(5e-4, 5.5e-2, 38))
 
 
 @dataclass(frozen=True)
 class Step:
-    """One planned step; accuracies as fractions.
+    """One planned step; accuracies are fractions.
 
     Attributes:
-        alpha_max: the budget.
+        alpha_max: the amplitude, which bounds ‖α‖.
         alpha: α (K).
-        norm: ‖α‖, which is the budget unless protected classes stop the plan short of it.
+        norm: ‖α‖. It is α_max unless protected classes make the plan stop short of it.
         predicted: Sᵀα (C).
         measured: the change of each class's accuracy (C).
         predicted_norm: ‖Sᵀα‖.
         measured_norm: the norm of the measured change.
-        error_norm: the norm of the difference between the two.
+        error_norm: the norm of the difference between predicted and measured change.
     """
 
     alpha_max: float
@@ -52,14 +54,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Fits:
-    """Curves through the norms as functions of ‖α‖.
+    """Curves fitted to the norms as functions of ‖α‖.
 
     Attributes:
         predicted: b ‖α‖.
         measured: c + b ‖α‖.
         error: c + b ‖α‖ᵈ with c ≥ 0, by least squares (eq. 15).
-        error_power_law: b ‖α‖ᵈ, by least squares in logarithms; its `r_squared` compares with that of `error`.
-        damping: measured slope over predicted slope; None where one is missing.
+        error_power_law: b ‖α‖ᵈ, by least squares in logarithms. Its `r_squared` compares with that
+            of `error`.
+        damping: measured slope over predicted slope; None if one is missing.
     """
 
     predicted: Fit
@@ -104,33 +107,37 @@ def linearization(
     calibration_data: Data,
     search: SpikeSearch = SEARCH,
     *,
-    parameters: str = "*",
-    seed: int = 0,
     amplitudes: Sequence[float] = AMPLITUDES,
     epsilon: float = 0.01,
     exponent: float = 2.0,
     strong_above: float | None = None,
+    parameters: str = "*",
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> Linearization:
-    """Spikes and S once; then for each amplitude plan (eq. 5), apply, measure on the same images, roll back.
+    """Predict and measure the change of class accuracies for planned steps of many lengths.
+
+    Spikes and S are found once. For each amplitude a step is planned (eq. 5) and applied, its
+    effect is measured on the same images, and it is rolled back.
 
     Args:
         model: the trained classifier; its weights come back bit for bit.
-        training_data: what the Hessian batch is drawn from.
+        training_data: images that the Hessian batch is drawn from.
         calibration_data: images that S and the changes are measured on.
         search: how spikes are sought.
-        parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
-        seed: fixes the batch, the start vector and whatever else is drawn.
         amplitudes: α_max of each step.
-        epsilon: ε of S.
+        epsilon: ε, the probe's amplitude for S.
         exponent: p of the class-error weights.
-        strong_above: classes above this accuracy are protected (the paper's 0.85); None means the mean plus one σ.
+        strong_above: classes above this accuracy are protected (the paper's 0.85). None means above
+            the mean plus one σ.
+        parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
+        seed: fixes the batch and the start vector.
         progress: called with (done, total).
     """
     if not amplitudes:
         raise InputError("amplitudes: got none; give at least one α_max")
     finder = open_finder(model, training_data, search, parameters, seed)
-    data = open_measured(model, calibration_data, "calibration_data")
+    data = open_calibration_data(model, calibration_data)
     return _sweep(finder, data, amplitudes, epsilon, exponent, strong_above, progress)
 
 
@@ -143,7 +150,7 @@ def _sweep(
     strong_above: float | None,
     progress: Progress | None,
 ) -> Linearization:
-    classifier, space = finder.classifier, finder.space
+    classifier = finder.classifier
     spectrum = finder.find(progress=part_of(progress, 0, 3))
     matrix = sensitivity(classifier, spectrum, data, epsilon, progress=part_of(progress, 1, 3))
     start = accuracies(classifier, data)
@@ -151,8 +158,8 @@ def _sweep(
     steps = []
     for i, amplitude in enumerate(amplitudes):
         planned = plan(matrix, start, amplitude, exponent, floor=floor)
-        with space.keeping_weights():
-            space.perturb(spectrum.combine(planned.alpha))
+        with finder.space.keeping_weights():
+            finder.space.perturb(spectrum.combine(planned.alpha))
             measured = accuracies(classifier, data) - start
         steps.append(_step(amplitude, planned, measured))
         part_of(progress, 2, 3)(i + 1, len(amplitudes))
@@ -182,12 +189,11 @@ def _step(amplitude: float, planned: Plan, measured: Array) -> Step:
 
 
 def fit_norms(steps: Sequence[Step]) -> Fits:
-    """The curves of appendix D."""
-    norm, foreseen, found, error = (
-        np.array([getattr(step, name) for step in steps])
-        for name in ("norm", "predicted_norm", "measured_norm", "error_norm")
-    )
-    predicted, measured = fit_line(norm, foreseen, through_zero=True), fit_line(norm, found)
+    """Fit the curves of appendix D."""
+    norm = np.array([step.norm for step in steps])
+    error = np.array([step.error_norm for step in steps])
+    predicted = fit_line(norm, np.array([step.predicted_norm for step in steps]), through_zero=True)
+    measured = fit_line(norm, np.array([step.measured_norm for step in steps]))
     return Fits(
         predicted=predicted,
         measured=measured,
@@ -199,15 +205,16 @@ def fit_norms(steps: Sequence[Step]) -> Fits:
 
 def describe(result: Linearization) -> str:
     """The main figures in a few sentences."""
-    fits, longest = result.fits, max(result.steps, key=lambda step: step.norm)
+    fits = result.fits
+    longest = max(result.steps, key=lambda step: step.norm)
     sentences = [
-        f"{len(result.steps)} planned steps up to ‖α‖ = {longest.norm:.3g}; the longest was to change class accuracies "
-        f"by {longest.predicted_norm:.3g} in norm and changed them by {longest.measured_norm:.3g}."
+        f"{len(result.steps)} planned steps up to ‖α‖ = {longest.norm:.3g}. For the longest, the predicted change of "
+        f"class accuracies has norm {longest.predicted_norm:.3g}, the measured change {longest.measured_norm:.3g}."
     ]
     if fits.damping is not None:
         sentences.append(f"The measured change grows {fits.damping:.2f} times as fast as the predicted one.")
     named = (("c + b‖α‖ᵈ", fits.error), ("b‖α‖ᵈ", fits.error_power_law))
-    sentences += [f"{name} fits the error {_in_words(fit)}." for name, fit in named]
+    sentences += [f"The error fits {name} {_in_words(fit)}." for name, fit in named]
     return " ".join(sentences)
 
 
@@ -219,9 +226,10 @@ def _in_words(fit: Fit) -> str:
 
 
 def draw(result: Linearization) -> "Figure":
-    """Left: predicted and measured norms. Right: the error on log–log axes. Both against ‖α‖, with their fits."""
+    """Draw the norms (left) and the error on log–log axes (right) against ‖α‖, with their fits."""
     figure, (left, right) = new_figure(1, 2, size=(10, 4.4))
-    fits, steps = result.fits, result.steps
+    fits = result.fits
+    steps = result.steps
     _draw_points(left, steps, "predicted_norm", fits.predicted, BLUE, "predicted ‖Sᵀα‖")
     _draw_points(left, steps, "measured_norm", fits.measured, VERMILION, "measured")
     left.set(title="Change of class accuracies", ylabel="norm of the change (fraction)")

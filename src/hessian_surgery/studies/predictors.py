@@ -1,4 +1,7 @@
-"""Can the gain be foretold? What `diagnose` finds before an operation, held against what `compare` finds after it."""
+"""Can the gain of an operation be predicted?
+
+A case holds, for one model, what `diagnose` finds beforehand and the gain that `compare` measures.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +23,7 @@ from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.paper.diagnosis import diagnose
 
-# The method whose gain is to be foretold, unless another is asked for.
+# The method whose gain is predicted by default.
 METHOD = "spikes"
 PREDICTORS = {
     "error_ratio": "largest over smallest class error",
@@ -39,8 +42,8 @@ GAINS = {
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A figure, as a fraction, and its standard error over images where that is known."""
+class Estimate:
+    """A figure, as a fraction, and its standard error over images; None if it is not known."""
 
     value: float
     error: float | None = None
@@ -48,23 +51,24 @@ class Measured:
 
 @dataclass(frozen=True)
 class Case:
-    """One model.
+    """One model: what was known before an operation, and the gain.
 
     Attributes:
         name: of the model.
-        group: of the models that it is like: its data set.
-        images: that the gain was measured on, in halves.
-        predictors: known before an operation, by the names in `PREDICTORS`; accuracies and σ as fractions.
-        gains: on held-out images at the headline budget, by the names in `GAINS`; above 0 is better. One that a
-            comparison does not give is left out.
-        delta_accuracy: what the gain came at, a fraction.
+        group: its data set; models are also compared within their group.
+        images: the number of images that the gain was measured on, in halves.
+        predictors: figures known beforehand, by the names in `PREDICTORS`; accuracies and σ are
+            fractions.
+        gains: on held-out images at the headline budget, by the names in `GAINS`; above 0 is
+            better. Gains that the comparison does not have are left out.
+        delta_accuracy: the change of accuracy that came with the gain, a fraction.
     """
 
     name: str
     group: str
     images: int
     predictors: dict[str, float]
-    gains: dict[str, Measured]
+    gains: dict[str, Estimate]
     delta_accuracy: float
 
 
@@ -82,12 +86,12 @@ def examine_model(
     """Diagnose a model and compare a method with class bias on it.
 
     Args:
-        model: the trained classifier; it is left as it was.
-        parts: its data; `diagnose` sees the calibration part, `compare` that and the held-out part.
+        model: the trained classifier; it is not changed.
+        parts: its data. `diagnose` uses the calibration data, `compare` the held-out data as well.
         name: of the model.
         group: its data set.
         method: an entry of a comparison.
-        splits: of the comparison.
+        splits: the number of splits of the comparison.
         config: how spikes are sought.
         observer: told about progress.
     """
@@ -97,7 +101,7 @@ def examine_model(
         model,
         data=join_sets(parts.calibration, parts.heldout),
         training_data=parts.training,
-        # Spikes are wanted besides, for their bias-R².
+        # The bias-R² of the spikes is a predictor for every method.
         protocol=Protocol(methods=tuple(dict.fromkeys((method, "spikes"))), splits=splits, seed=config.seed),
         config=config,
         observer=observer,
@@ -106,12 +110,15 @@ def examine_model(
 
 
 def make_case(name: str, group: str, diagnosis: dict[str, Any], comparison: dict[str, Any], method: str) -> Case:
-    """A case from what `diagnose --json` and `compare --json` print."""
-    metrics, shares = diagnosis["metrics"], comparison["bias_shares"].get("spikes")
+    """Make a case from what `diagnose --json` and `compare --json` print."""
+    metrics = diagnosis["metrics"]
+    shares = comparison["bias_shares"].get("spikes")
     if not shares:
-        raise InputError(f"comparison: that of {name} holds no spikes; add the method spikes to it")
+        raise InputError(f"comparison: the one of {name} has no spikes; run it again with the method spikes")
     if list(diagnosis["classes"]) != list(comparison["classes"]):
-        raise InputError(f"comparison: that of {name} has other classes than the diagnosis")
+        raise InputError(
+            f"comparison: the one of {name} has other classes than its diagnosis; give two files about the same model"
+        )
     noise = sampling_sigma(np.array(metrics["per_class"]), np.array(metrics["count"], dtype=np.float64))
     predictors = {
         "error_ratio": diagnosis["error_ratio"],
@@ -128,38 +135,46 @@ def make_case(name: str, group: str, diagnosis: dict[str, Any], comparison: dict
 
 
 def headline_row(comparison: dict[str, Any], method: str) -> dict[str, Any]:
-    """The row of a method at the headline budget, or its only one, of a comparison's plain values."""
+    """Find a method's row at the headline budget, or its only row, in a comparison as JSON."""
     budgets = (None, comparison["headline"])
     rows = [row for row in comparison["methods"] if row["name"] == method and row["budget"] in budgets]
     if not rows or rows[0]["sigma"] is None:
-        there = ", ".join(dict.fromkeys(row["name"] for row in comparison["methods"] if row["sigma"] is not None))
-        raise InputError(f"method: the comparison has no figures of {method!r}; it has {there}")
+        known = dict.fromkeys(row["name"] for row in comparison["methods"] if row["sigma"] is not None)
+        raise InputError(f"method: the comparison has no figures for {method!r}; give one of {', '.join(known)}")
     return dict(rows[0])
 
 
-def gains_of(row: dict[str, Any], base: float) -> dict[str, Measured]:
-    """The gains in a row of a comparison's plain values; `base` is σ of the model as it is."""
-    change, paired = row.get("sigma_change"), row["paired_vs_class_bias"]
-    # Comparisons made before they gave the change's interval give its value only.
-    fall = _fall(change) if change else Measured(base - row["sigma"])
-    found = {"fall": fall}
+def gains_of(row: dict[str, Any], base: float) -> dict[str, Estimate]:
+    """Read the gains from a row of a comparison as JSON.
+
+    Args:
+        row: of a method.
+        base: σ of the unchanged model.
+    """
+    change = row.get("sigma_change")
+    paired = row["paired_vs_class_bias"]
+    # Older comparisons have no interval for the change of σ.
+    fall = _fall(change) if change else Estimate(base - row["sigma"])
+    gains = {"fall": fall}
     if base > 0:
-        found["relative_fall"] = Measured(fall.value / base, None if fall.error is None else fall.error / base)
-    return found | ({"ahead_of_bias": _fall(paired)} if paired else {})
+        gains["relative_fall"] = Estimate(fall.value / base, None if fall.error is None else fall.error / base)
+    if paired:
+        gains["ahead_of_bias"] = _fall(paired)
+    return gains
 
 
-def _fall(found: dict[str, Any]) -> Measured:
-    """A difference with its 95 % interval, as a fall with its standard error."""
+def _fall(found: dict[str, Any]) -> Estimate:
+    """Turn a difference with its 95 % interval into a fall with its standard error."""
     low, high = found["interval"]
-    return Measured(-found["difference"], float((high - low) / (2 * norm.ppf(0.975))))
+    return Estimate(-found["difference"], float((high - low) / (2 * norm.ppf(0.975))))
 
 
 def load_cases(path: Path, method: str) -> tuple[Case, ...]:
-    """The cases of a finished study of the same method (`predictors.json`)."""
+    """Read the cases of an earlier study of the same method from its `predictors.json`."""
     content = read_json(path, "with")
     if content.get("method") != method or "cases" not in content:
-        raise InputError(f"with: {path} is no study of {method!r}; give a predictors.json of that method")
+        raise InputError(f"with: {path} is not a study of {method!r}; give a predictors.json of that method")
     return tuple(
-        Case(**{**case, "gains": {name: Measured(**gain) for name, gain in case["gains"].items()}})
+        Case(**{**case, "gains": {name: Estimate(**gain) for name, gain in case["gains"].items()}})
         for case in content["cases"]
     )

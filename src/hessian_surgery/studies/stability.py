@@ -13,12 +13,13 @@ from torch import nn
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figure_style import BLUE, GREEN, VERMILION, new_figure
 from hessian_surgery.seeding import generator
-from hessian_surgery.studies.setting import SEARCH, open_finder, part_of, spike_rows
-from hessian_surgery.studies.subspaces import common_coordinates, diagonal_cosines, matched_cosines, principal_angles
+from hessian_surgery.studies.progress import part_of
+from hessian_surgery.studies.spike_agreement import Agreement, agreement
+from hessian_surgery.studies.study_inputs import SEARCH, open_finder
 from hessian_surgery.types import Progress
 
 if TYPE_CHECKING:
@@ -26,45 +27,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Result = TypeVar("Result")
+# Products that are timed at each batch size.
 TIMED_PRODUCTS = 3
-
+# The paper's batch sizes.
 SIZES = (64, 128, 256, 512)
-
-
-@dataclass(frozen=True)
-class Angles:
-    """Principal angles between the spans of the k leading spikes of two runs.
-
-    Attributes:
-        subspace: k.
-        largest: the largest angle, in degrees.
-        mean: the mean of the k angles, in degrees.
-    """
-
-    subspace: int
-    largest: float
-    mean: float
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How close the spikes of one run are to those of another.
-
-    Attributes:
-        matched_mean: mean |cos| of greedily matched spikes.
-        matched_min: the smallest of them.
-        diagonal_mean: mean |cos| of spikes of the same rank.
-        angles: for each k that both runs have spikes for.
-    """
-
-    matched_mean: float
-    matched_min: float
-    diagonal_mean: float
-    angles: tuple[Angles, ...]
-
-    def at(self, k: int) -> Angles | None:
-        """The angles between the k leading spikes of both runs; None where one of them has fewer."""
-        return next((angles for angles in self.angles if angles.subspace == k), None)
 
 
 @dataclass(frozen=True)
@@ -77,7 +43,8 @@ class LanczosRun:
         converged: how many of them meet the tolerance.
         products: Hessian products, which is the number of steps.
         seconds: of the whole run.
-        against_largest: agreement with the run of the same kind on the largest batch; None for that one itself.
+        against_largest: agreement with the run of the same kind on the largest batch; None for that
+            run itself.
     """
 
     eigenvalues: list[float]
@@ -97,7 +64,7 @@ class BatchSize:
         product_seconds: of one Hessian product, the median of a few.
         fixed: the run with exactly m steps.
         converged: the run that goes on until the spikes have converged.
-        fixed_against_converged: what stopping at m steps costs on this batch.
+        fixed_against_converged: agreement of the two runs: what it costs to stop at m steps.
     """
 
     samples: int
@@ -116,8 +83,8 @@ class Stability:
         steps: m of the fixed runs.
         tolerance: relative residual at which a spike has converged.
         parameters: p, the number of weights.
-        subspaces: for which k spans are compared.
-        sizes: one entry per batch size, ascending; each batch holds the ones before it.
+        subspaces: the k for which the spans of the k leading spikes are compared.
+        sizes: one entry per batch size, ascending; each batch contains the smaller ones.
     """
 
     spikes: int
@@ -133,8 +100,8 @@ class Stability:
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """The spectra of both kinds on one batch."""
+class _Spectra:
+    """The spikes of both runs on one batch."""
 
     fixed: Spectrum
     converged: Spectrum
@@ -142,91 +109,88 @@ class _Pair:
 
 def stability(
     model: nn.Module | Classifier,
-    data: Data,
+    training_data: Data,
     search: SpikeSearch = SEARCH,
     *,
-    parameters: str = "*",
-    seed: int = 0,
     sizes: Sequence[int] | None = None,
     subspaces: Sequence[int] = (3, 6, 9),
     steps: int = 10,
+    parameters: str = "*",
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> Stability:
-    """Spikes on nested batches, from the same start vector, with m steps and to convergence.
+    """Find spikes on nested batches from one start vector, with m steps and to convergence.
 
     Args:
-        model: the trained classifier; it stays as it is.
-        data: the pool, usually training images.
-        search: how spikes are sought. This study sets `hessian_samples` and `lanczos_steps` itself.
-        parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
-        seed: fixes the batch, the start vector and whatever else is drawn.
-        sizes: batch sizes n; the largest is the reference. By default the paper's, as far as there are images.
-        subspaces: for which k the span of the k leading spikes is compared; those above K are left out.
+        model: the trained classifier; it is not changed.
+        training_data: images that the batches are drawn from.
+        search: how spikes are sought. The study sets `hessian_samples` and `lanczos_steps` itself.
+        sizes: batch sizes n. Runs are compared with the largest. By default the paper's sizes for
+            which there are enough images.
+        subspaces: the k for which the spans of the k leading spikes are compared; those above K are
+            left out.
         steps: m of the fixed runs, the paper's 10.
+        parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
+        seed: fixes the batches and the start vector.
         progress: called with (done, total) as Lanczos steps are taken.
     """
-    data = as_labelled(data)
-    sizes = [size for size in SIZES if size <= len(data)] if sizes is None else sizes
-    if not sizes or min(sizes) < 1:
-        raise InputError(f"sizes: got {tuple(sizes)}; give one or more batch sizes of at least 1")
-    if max(sizes) > len(data):
-        raise InputError(f"sizes: got {max(sizes)}, but data has only {len(data)} images; ask for no more")
-    if steps < 1:
-        raise InputError(f"steps: got {steps}; a Lanczos run takes at least one")
+    data = as_labelled(training_data)
+    sizes = _checked_sizes(sizes, len(data))
+    require(steps >= 1, "steps", steps, "at least 1")
     varied = replace(search, hessian_samples=max(sizes), lanczos_steps=None)
     converging = open_finder(model, data, varied, parameters, seed)
     fixed = converging.with_steps(steps)
-    spikes = converging.count
-    compared = tuple(k for k in subspaces if k <= spikes)
+    compared = tuple(k for k in subspaces if k <= converging.count)
     found: list[BatchSize] = []
-    reference: _Pair | None = None
-    # From the largest down, so that no more than two batches' vectors are held at a time.
+    reference: _Spectra | None = None
+    # From the largest batch down: so the vectors of at most two batches are held at a time.
     for i, batch in enumerate(nested_batches(converging.data, sorted(sizes, reverse=True), seed)):
         finders = (replace(fixed, data=batch), replace(converging, data=batch))
-        at_size, pair = _study_batch(*finders, reference, compared, part_of(progress, i, len(sizes)))
+        at_size, spectra = _study_batch(*finders, reference, compared, part_of(progress, i, len(sizes)))
         found.append(at_size)
-        reference = reference or pair
+        reference = reference or spectra
     dimension = converging.space.dimension
-    return Stability(spikes, steps, search.tolerance, dimension, compared, tuple(reversed(found)))
+    return Stability(converging.count, steps, search.tolerance, dimension, compared, tuple(reversed(found)))
+
+
+def _checked_sizes(sizes: Sequence[int] | None, images: int) -> Sequence[int]:
+    if sizes is None:
+        sizes = [size for size in SIZES if size <= images]
+    if not sizes or min(sizes) < 1:
+        raise InputError(f"sizes: got {tuple(sizes)}; give one or more batch sizes of at least 1")
+    if max(sizes) > images:
+        raise InputError(f"sizes: got {max(sizes)}, but training_data has only {images} images; give {images} at most")
+    return sizes
 
 
 def nested_batches(pool: LabelledSet, sizes: Sequence[int], seed: int) -> list[LabelledSet]:
-    """One batch per size: prefixes of one random order, so that a smaller one is part of a larger one."""
+    """Draw one batch per size; a smaller batch is part of every larger one."""
     order = torch.randperm(len(pool), generator=generator(seed, "stability"))
     return [pool.subset(order[:size]) for size in sizes]
 
 
-def agreement(one: Spectrum, other: Spectrum, subspaces: Sequence[int]) -> Agreement:
-    """How close two sets of spikes are; k beyond what either has is left out."""
-    a, b = common_coordinates(spike_rows(one), spike_rows(other))
-    matched = matched_cosines(a, b)
-    angles = []
-    for k in subspaces:
-        if k <= min(len(one), len(other)):
-            between = principal_angles(a[:k], b[:k])
-            angles.append(Angles(k, float(between.max()), float(between.mean())))
-    diagonal = diagonal_cosines(a, b)
-    return Agreement(float(matched.mean()), float(matched.min()), float(diagonal.mean()), tuple(angles))
-
-
 def _study_batch(
-    limited: SpikeFinder, unlimited: SpikeFinder, reference: _Pair | None, subspaces: Sequence[int], progress: Progress
-) -> tuple[BatchSize, _Pair]:
-    operator = unlimited.operator()
-    fixed, fixed_seconds = _timed(lambda: limited.find(operator, progress=part_of(progress, 0, 2)))
-    converged, converged_seconds = _timed(lambda: unlimited.find(operator, progress=part_of(progress, 1, 2)))
-    # After the runs, so that whatever a first product sets up is not counted.
-    vector = spike_rows(fixed)[0]
+    fixed_finder: SpikeFinder,
+    converging_finder: SpikeFinder,
+    reference: _Spectra | None,
+    subspaces: Sequence[int],
+    progress: Progress,
+) -> tuple[BatchSize, _Spectra]:
+    operator = converging_finder.operator()
+    fixed, fixed_seconds = _timed(lambda: fixed_finder.find(operator, progress=part_of(progress, 0, 2)))
+    converged, converged_seconds = _timed(lambda: converging_finder.find(operator, progress=part_of(progress, 1, 2)))
+    # Timed after the runs: a first product may include some setting up.
+    vector = fixed.vector(0)
     seconds = [_timed(lambda: operator @ vector)[1] for _ in range(TIMED_PRODUCTS)]
     progress(1, 1)
     at_size = BatchSize(
-        samples=len(unlimited.data),
+        samples=len(converging_finder.data),
         product_seconds=statistics.median(seconds),
         fixed=_run(fixed, reference.fixed if reference else None, subspaces, fixed_seconds),
         converged=_run(converged, reference.converged if reference else None, subspaces, converged_seconds),
         fixed_against_converged=agreement(fixed, converged, subspaces),
     )
-    return at_size, _Pair(fixed, converged)
+    return at_size, _Spectra(fixed, converged)
 
 
 def _run(spectrum: Spectrum, largest: Spectrum | None, subspaces: Sequence[int], seconds: float) -> LanczosRun:
@@ -241,7 +205,7 @@ def _run(spectrum: Spectrum, largest: Spectrum | None, subspaces: Sequence[int],
 
 
 def _timed(call: Callable[[], Result]) -> tuple[Result, float]:
-    """What a call gives, and the seconds it took, with a GPU's work finished."""
+    """What a call returns, and the seconds that it took, with the GPU's work finished."""
     start = time.perf_counter()
     result = call()
     if torch.cuda.is_initialized():
@@ -251,31 +215,32 @@ def _timed(call: Callable[[], Result]) -> tuple[Result, float]:
 
 def describe(result: Stability) -> str:
     """The main figures in a few sentences."""
-    largest, smallest = result.sizes[-1], result.sizes[0]
+    largest = result.sizes[-1]
+    smallest = result.sizes[0]
     sentences = [
-        f"With {result.steps} Lanczos steps {largest.fixed.converged} of {result.spikes} spikes have converged at "
-        f"n = {largest.samples} (relative residual at most {result.tolerance:g}); "
-        f"left to converge, {largest.converged.converged} have after {largest.converged.products} steps."
+        f"At n = {largest.samples}, {largest.fixed.converged} of {result.spikes} spikes have converged after "
+        f"{result.steps} Lanczos steps (relative residual at most {result.tolerance:g}), and "
+        f"{largest.converged.converged} after {largest.converged.products} steps."
     ]
     if largest.fixed_against_converged.angles:
         cost = largest.fixed_against_converged.angles[-1]
         sentences.append(
-            f"Stopping at {result.steps} turns the span of the {cost.subspace} leading spikes by {cost.mean:.1f}° on "
-            f"average and {cost.largest:.1f}° at most."
+            f"Stopping at {result.steps} steps turns the span of the {cost.subspace} leading spikes by "
+            f"{cost.mean:.1f}° on average and {cost.largest:.1f}° at most."
         )
-    nearer = smallest.converged.against_largest
-    if nearer is not None and nearer.angles:
-        turn = nearer.angles[-1]
+    change = smallest.converged.against_largest
+    if change is not None and change.angles:
+        turn = change.angles[-1]
         sentences.append(
-            f"From n = {largest.samples} to {smallest.samples} the converged span of {turn.subspace} turns by "
-            f"{turn.mean:.1f}° on average and {turn.largest:.1f}° at most, and λ₁ goes from "
+            f"From n = {largest.samples} to {smallest.samples} the span of the {turn.subspace} leading converged "
+            f"spikes turns by {turn.mean:.1f}° on average and {turn.largest:.1f}° at most, and λ₁ goes from "
             f"{largest.converged.eigenvalues[0]:.4g} to {smallest.converged.eigenvalues[0]:.4g}."
         )
     return " ".join(sentences)
 
 
 def draw(result: Stability) -> "Figure":
-    """Eigenvalues by rank for each n, then for each k the angles of the span of the k leading spikes."""
+    """Draw the eigenvalues at each n, and for each k how far the span of k spikes turns."""
     rows = 1 + len(result.subspaces) // 2
     figure, (first, *others) = new_figure(rows, 2, size=(9, 3.5 * rows + 0.5))
     _draw_eigenvalues(first, result)
@@ -289,14 +254,12 @@ def draw(result: Stability) -> "Figure":
 
 
 def _draw_eigenvalues(axes: "Axes", result: Stability) -> None:
-    # Larger batches are drawn darker.
     shades = np.linspace(0.3, 1.0, len(result.sizes))
     for size, shade in zip(result.sizes, shades, strict=True):
         for run, style, colour in ((size.converged, "o-", BLUE), (size.fixed, "x--", VERMILION)):
-            axes.plot(
-                range(1, len(run.eigenvalues) + 1), run.eigenvalues, style, color=colour, alpha=shade, markersize=5
-            )
-    axes.set(xlabel="rank of the spike", ylabel="eigenvalue λ", title="Spikes (larger n darker)", yscale="log")
+            ranks = range(1, len(run.eigenvalues) + 1)
+            axes.plot(ranks, run.eigenvalues, style, color=colour, alpha=shade, markersize=5)
+    axes.set(xlabel="rank of the spike", ylabel="eigenvalue λ", title="Spikes (larger n is darker)", yscale="log")
 
 
 def _draw_angles(axes: "Axes", result: Stability, k: int) -> None:
@@ -312,5 +275,5 @@ def _draw_angles(axes: "Axes", result: Stability, k: int) -> None:
         axes.bar(places, [angles.mean for _, angles in bars], width=0.25, color=colour, label=label)
         axes.plot(places, [angles.largest for _, angles in bars], "_", color=colour, markersize=10, markeredgewidth=2)
     axes.set_xticks(range(len(result.sizes)), [str(size.samples) for size in result.sizes])
-    axes.set(xlabel="batch size n", ylabel="degrees: mean, largest as dash", ylim=(0, 92))
+    axes.set(xlabel="batch size n", ylabel="degrees (bar: mean, dash: largest)", ylim=(0, 92))
     axes.set_title(f"Angle of the {k} leading spikes")

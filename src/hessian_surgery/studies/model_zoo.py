@@ -1,4 +1,4 @@
-"""A zoo of small nets that differ in what they were trained for, so that models can be compared as models."""
+"""A zoo of small nets that were trained differently, for studies over many models."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,10 @@ class Recipe:
     """How a net is trained.
 
     Attributes:
-        seed: of the data's parts, the order of its tail, the first weights and the batches.
+        seed: fixes the data's parts, the order of the tail, the initial weights and the batches.
         epochs: passes over the training images.
         loss: by name.
-        tail: the share of its training images that the rarest class keeps; 1 leaves the data as they are.
+        tail: the share of its training images that the rarest class keeps; 1 keeps all images.
     """
 
     seed: int
@@ -31,21 +31,28 @@ class Recipe:
         return f"seed {self.seed}, {self.epochs} epochs, {self.loss}, tail {self.tail:g}"
 
 
-EPOCHS, TAILS = (3, 10, 30), (0.05, 0.2, 1.0)
+EPOCHS = (3, 10, 30)
+TAILS = (0.05, 0.2, 1.0)
 LOSSES: tuple[LossName, ...] = ("cross-entropy", "focal", "class-balanced")
-# Two Graeco-Latin squares: any two of epochs, loss and tail occur together equally often, the first few differ in all
-# three, and no two nets share a seed.
+# Two Graeco-Latin squares: every pair of epochs, losses and tails occurs equally often. The first
+# three recipes differ in all of them, and no two have the same seed.
 RECIPES = tuple(Recipe(i, EPOCHS[i % 3], LOSSES[(i // 3 + i) % 3], TAILS[(2 * (i // 3) + i) % 3]) for i in range(2 * 9))
 
 
-def grow(recipe: Recipe, spec: str, per_class: int | None = None, size: int | None = None) -> tuple[SmallNet, Parts]:
-    """A net trained by a recipe, and its parts.
+def train_net(
+    recipe: Recipe, spec: str, per_class: int | None = None, size: int | None = None
+) -> tuple[SmallNet, Parts]:
+    """Train a net by a recipe.
 
     Args:
-        recipe: how.
-        spec: the data, as `--data` names them; they need a train and a test part.
-        per_class: at most so many images of a class in either part, before the tail is cut.
-        size: side that images are resized to; they are not normalised, which the net's BatchNorm does.
+        recipe: how to train it.
+        spec: the data, as for `--data`; it needs a train and a test part.
+        per_class: the most images of a class in either part, before the tail is cut.
+        size: side in pixels that images are resized to. They are not normalised: the net's
+            BatchNorm does that.
+
+    Returns:
+        The net, and its training, calibration and held-out data.
     """
     train, test = _read(spec, recipe.seed, Preprocessing(size=size))
     if per_class is not None:

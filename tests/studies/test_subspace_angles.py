@@ -5,8 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hessian_surgery.studies import subspaces
-from hessian_surgery.studies.subspaces import common_coordinates, diagonal_cosines, matched_cosines, principal_angles
+from hessian_surgery.studies import subspace_angles
+from hessian_surgery.studies.subspace_angles import (
+    common_coordinates,
+    diagonal_cosines,
+    matched_cosines,
+    principal_angles,
+)
 
 
 def rows(count, dimension, seed, dtype=torch.float64):
@@ -25,24 +30,26 @@ def test_angles_are_scipys(k, l, p, seed):  # noqa: E741
 
 
 @given(degrees=st.lists(st.floats(1e-10, 90), min_size=1, max_size=4), seed=st.integers(0, 10**6))
-def test_known_angles_come_back_small_ones_too(degrees, seed):
-    """Each vector of one space is turned by its angle towards an axis that the other space does not have."""
+def test_known_angles_come_back_even_small_ones(degrees, seed):
+    """Each vector of one space turns by its angle towards an axis outside the other space."""
     k = len(degrees)
-    frame, turn = rows(2 * k, 50, seed), torch.deg2rad(torch.tensor(degrees, dtype=torch.float64))
-    a, b = frame[:k], turn.cos()[:, None] * frame[:k] + turn.sin()[:, None] * frame[k:]
+    frame = rows(2 * k, 50, seed)
+    turn = torch.deg2rad(torch.tensor(degrees, dtype=torch.float64))
+    a = frame[:k]
+    b = turn.cos()[:, None] * a + turn.sin()[:, None] * frame[k:]
     mixed = rows(k, k, seed + 1) @ b
     assert principal_angles(a, mixed) == pytest.approx(sorted(degrees, reverse=True), rel=1e-6, abs=1e-11)
 
 
 def test_a_float32_space_has_no_angle_with_itself():
-    a = rows(9, 5000, 0, torch.float32) * 1.0001  # not even of unit length
+    a = rows(9, 5000, 0, torch.float32) * 1.0001  # nor are these unit vectors
     assert principal_angles(a, a).max() < 1e-9
     rotated = rows(9, 9, 1, torch.float32) @ a
     assert principal_angles(a, rotated).max() < 1e-4
 
 
 def greedy(cosines):
-    """The rule in words, slowly."""
+    """Match greedily, the slow and plain way."""
     left = {(i, j): c for i, row in enumerate(cosines) for j, c in enumerate(row)}
     while left:
         best = max(left, key=left.get)
@@ -58,7 +65,7 @@ def test_matched_cosines_are_greedy(k, l, p, seed):  # noqa: E741
     assert diagonal_cosines(a, b) == pytest.approx((a @ b.T).abs().diagonal().tolist(), abs=1e-9)
 
 
-def test_matching_sees_through_order_and_sign():
+def test_matching_ignores_order_and_sign():
     a = rows(5, 30, 3)
     shuffled = -a[[2, 0, 1, 4, 3]]
     assert matched_cosines(a, shuffled) == pytest.approx(np.ones(5))
@@ -76,6 +83,6 @@ def test_common_coordinates_keep_inner_products(k, l, p, seed):  # noqa: E741
 def test_pieces_make_no_difference(monkeypatch):
     a, b = rows(3, 50, 0), rows(4, 50, 1)
     whole = principal_angles(a, b)
-    monkeypatch.setattr(subspaces, "PIECE", 9)
+    monkeypatch.setattr(subspace_angles, "PIECE", 9)
     assert principal_angles(a, b) == pytest.approx(whole, abs=1e-9)
     assert principal_angles(a, a).max() < 1e-9

@@ -6,8 +6,8 @@ from torch import nn
 
 import hessian_surgery as hs
 from conftest import build
-from hessian_surgery.curvature.memory import few_rows
-from hessian_surgery.studies.setting import keeping_weights, open_finder, open_measured, part_of
+from hessian_surgery.curvature.memory_plan import few_rows
+from hessian_surgery.studies.study_inputs import open_calibration_data, open_finder
 
 
 def finder(model, data, parameters="*", **options):
@@ -28,7 +28,7 @@ def test_by_default_one_spike_fewer_than_the_classes(trained, digits_parts, batc
     assert finder(build("conv"), batch, spikes=None).count == 2
 
 
-def test_the_basis_is_kept_as_asked_for(trained, digits_parts):
+def test_the_basis_is_stored_as_asked(trained, digits_parts):
     options = {"basis": "disk", "precision": "bfloat16", "basis_memory": 0.3e-3}
     found = finder(trained, digits_parts.training, **options)
     assert (found.storage.place, found.storage.precision) == ("disk", "bfloat16")
@@ -39,7 +39,7 @@ def test_the_basis_is_kept_as_asked_for(trained, digits_parts):
         found.with_steps(40)
 
 
-def test_more_steps_than_weights_are_as_many_as_the_weights(batch):
+def test_there_are_no_more_steps_than_weights(batch):
     found = finder(build("conv"), batch, lanczos_steps=500).find()
     assert found.steps <= found.space.dimension
     assert found.converged.all()
@@ -54,43 +54,22 @@ def test_more_steps_than_weights_are_as_many_as_the_weights(batch):
         ({"basis_memory": -1.0}, "basis_memory: got -1.0; it must be positive"),
     ],
 )
-def test_what_cannot_be_sought_is_named(option, message):
+def test_a_bad_search_is_named(option, message):
     with pytest.raises(hs.InputError, match=message):
         hs.SpikeSearch(**option)
 
 
-def test_weights_come_back_bit_for_bit_after_a_failure(trained):
-    space = hs.parameter_space(trained)
-    before = space.snapshot()
-    with pytest.raises(ZeroDivisionError), keeping_weights(space) as kept:
-        space.perturb(torch.ones(space.dimension), 0.1)
-        assert not torch.equal(space.parameters[0], kept[0])
-        raise ZeroDivisionError
-    assert all(torch.equal(now, then) for now, then in zip(space.parameters, before, strict=True))
-
-
-def test_parts_of_parts_make_one_whole():
-    seen = []
-    for outer in range(2):
-        for inner in range(4):
-            report = part_of(part_of(lambda *told: seen.append(told), outer, 2), inner, 4)
-            report(1, 2)
-            report(2, 2)
-    assert seen[-1] == (1000, 1000)
-    assert [done for done, _ in seen] == pytest.approx([1000 * i / 16 for i in range(1, 17)], abs=1)
-    part_of(None, 0, 1)(1, 1)
-
-
-def test_what_cannot_be_studied_is_refused(trained, digits_parts):
+def test_half_precision_and_missing_classes_are_refused(trained, digits_parts):
     with pytest.raises(hs.InputError, match=r"model: 'features.0.weight' is held in half precision"):
         finder(trained.half(), digits_parts.training)
     few = hs.as_labelled((torch.zeros(3, 1, 8, 8), torch.arange(3)), classes=[str(i) for i in range(10)])
-    with pytest.raises(hs.InputError, match="measure_data: no image of class '3'"):
-        open_measured(trained, few, "measure_data")
+    with pytest.raises(hs.InputError, match="calibration_data: class '3' has no image"):
+        open_calibration_data(trained, few)
 
 
 def test_a_loss_without_curvature_has_no_spike():
-    inputs, labels = torch.zeros(4, 3), torch.arange(4) % 2
+    inputs = torch.zeros(4, 3)
+    labels = torch.arange(4) % 2
     flat = finder(nn.Linear(3, 2, bias=False), (inputs, labels), spikes=1)
     with pytest.raises(hs.InputError, match="training_data: the Hessian has no positive eigenvalue"):
         flat.find()

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hessian_surgery.studies.curves import fit_line, fit_offset_power, fit_power_law
+from hessian_surgery.studies.curve_fits import fit_line, fit_offset_power, fit_power_law
 
 X = np.geomspace(5e-4, 5.5e-2, 38)
 
@@ -40,9 +40,10 @@ def test_lines_are_least_squares(seed, c, b):
 
 
 def test_an_offset_looks_like_a_smaller_exponent():
-    """The paper's reading of its figure: a power law through c + b x has an exponent well below 1."""
+    """As in the paper's figure: a power law through c + b x has an exponent well below 1."""
     y = 2.5e-3 + 0.94 * X**1.08
-    law, offset = fit_power_law(X, y).curve, fit_offset_power(X, y).curve
+    law = fit_power_law(X, y).curve
+    offset = fit_offset_power(X, y).curve
     assert law.exponent < 0.8
     assert offset.exponent == pytest.approx(1.08, abs=0.01)
     assert offset.r_squared > law.r_squared
@@ -58,7 +59,7 @@ def test_an_offset_looks_like_a_smaller_exponent():
         ([1.0, 2.0, 3.0, np.inf], [1.0, 2.0, 3.0, 4.0], "not finite"),
     ],
 )
-def test_what_cannot_be_fitted_says_why(fit, x, y, reason):
+def test_a_fit_that_fails_says_why(fit, x, y, reason):
     answer = fit(np.array(x), np.array(y))
     assert answer.curve is None
     assert reason in answer.failure
@@ -73,7 +74,8 @@ def test_a_falling_or_jumping_error_has_no_growing_power(y, reason):
     assert reason in answer.failure
 
 
-def test_points_that_logarithms_cannot_show_are_left_out():
-    x, y = np.append(X, [0.0, 0.01]), np.append(3 * X**0.5, [0.0, 0.0])
+def test_points_without_a_logarithm_are_left_out():
+    x = np.append(X, [0.0, 0.01])
+    y = np.append(3 * X**0.5, [0.0, 0.0])
     assert fit_power_law(x, y).curve.exponent == pytest.approx(0.5)
     assert fit_offset_power(np.append(X, 0.0), np.append(X, 9.0)).curve.exponent == pytest.approx(1, abs=1e-3)

@@ -1,53 +1,57 @@
-"""The study of predictors in words, as Markdown tables and as a scatter plot."""
+"""The report of the predictors study: sentences, Markdown tables and a scatter plot."""
 
 from typing import TYPE_CHECKING
 
 from hessian_surgery.comparison.figure import COLOURS, MARKS
 from hessian_surgery.report.figure_style import GREY, new_figure
 from hessian_surgery.report.markdown import plain
-from hessian_surgery.studies.predictors import GAINS, PREDICTORS, Case, Measured
-from hessian_surgery.studies.relations import Predictors, Relation
+from hessian_surgery.studies.predictors import GAINS, PREDICTORS, Case, Estimate
+from hessian_surgery.studies.rank_correlations import Predictors, RankCorrelation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# What is drawn: p takes two values, and the fall in points goes with σ itself.
+# Not drawn: p, which takes two values, and the fall in points, which follows σ itself.
 DRAWN_PREDICTORS = tuple(name for name in PREDICTORS if name != "exponent")
 DRAWN_GAINS = ("relative_fall", "ahead_of_bias")
-# Figures that are fractions, and shown in percent or percentage points.
+# Fractions, which are shown in percent or percentage points.
 FRACTIONS = ("sigma", "accuracy", *GAINS)
 UNITS = {"sigma": " (pp)", "accuracy": " (%)", "fall": " (pp)", "relative_fall": " (%)", "ahead_of_bias": " (pp)"}
+# Below this, a corrected p-value counts as more than chance.
 LEVEL = 0.05
+# With fewer models than this, the report warns that correlations may be missed.
+FEW_MODELS = 40
 
 
 def describe(result: Predictors) -> str:
-    """What foretells each gain, in sentences."""
+    """Say what predicts each gain."""
     sentences = [f"{len(result.cases)} models, {result.method} at the headline budget."]
     for gain, label in GAINS.items():
         found = [r for r in result.relations if r.gain == gain and not r.within]
         if not found:
-            sentences.append(f"The {label} cannot be related to anything here.")
+            sentences.append(f"Too few models, or too alike, to say what predicts '{label}'.")
             continue
-        telling = sorted((r for r in found if r.p_holm < LEVEL), key=lambda r: -abs(r.rho))
-        named = ", ".join(f"{PREDICTORS[r.predictor]} (ρ {r.rho:+.2f}{_within(result, r)})" for r in telling)
+        significant = sorted((r for r in found if r.p_holm < LEVEL), key=lambda r: -abs(r.rho))
+        named = ", ".join(f"{PREDICTORS[r.predictor]} (ρ {r.rho:+.2f}{_within(result, r)})" for r in significant)
         share = result.reliability.get(gain)
-        signal = "" if share is None else f"; {100 * share:.0f} % of its variance is more than error of measurement"
-        sentences.append(f"The {label} is foretold beyond chance by {named or 'none of them'}{signal}.")
-    few = " Few models, so a ρ that is missed may still be there." if len(result.cases) < 40 else ""
-    return " ".join(sentences) + few
+        signal = "" if share is None else f"; {100 * share:.0f} % of its variance is more than measurement error"
+        sentences.append(f"'{label}' is predicted beyond chance by {named or 'nothing'}{signal}.")
+    if len(result.cases) < FEW_MODELS:
+        sentences.append("There are few models, so the study may miss a correlation that exists.")
+    return " ".join(sentences)
 
 
 def to_markdown(result: Predictors) -> str:
-    """The models, then the correlations."""
+    """List the models, then the correlations."""
     titles = [label + UNITS.get(name, "") for name, label in (PREDICTORS | GAINS).items()] + ["Δ accuracy (pp)"]
-    lines = [f"Gains are those of {plain(result.method)}; ± standard error over images.", ""]
+    lines = [f"Gains of {plain(result.method)}, ± standard error over images.", ""]
     lines += ["| model | images | " + " | ".join(titles) + " |", "|---|" + "---:|" * (len(titles) + 1)]
     lines += ["| " + " | ".join(_cells(case)) + " |" for case in result.cases]
     scopes = sorted({relation.within for relation in result.relations})
     columns = [(gain, within) for gain in GAINS for within in scopes]
     heads = [f"{GAINS[gain]}, {'within data sets' if within else 'all models'}" for gain, within in columns]
-    lines += ["", "Spearman's ρ (p by permutation; bold where Holm's correction leaves it below 5 %):", ""]
+    lines += ["", "Spearman's ρ (p by permutation; bold if p is below 5 % after Holm's correction):", ""]
     lines += ["| predictor | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
     for name, label in PREDICTORS.items():
         cells = [_correlation(_find(result, gain, name, within)) for gain, within in columns]
@@ -56,7 +60,7 @@ def to_markdown(result: Predictors) -> str:
 
 
 def draw(result: Predictors) -> "Figure":
-    """Each predictor against the relative fall of σ (top) and the lead over class bias (bottom), with ρ."""
+    """Draw the relative fall of σ (top) and the lead over class bias (bottom) by each predictor."""
     figure, axes = new_figure(len(DRAWN_GAINS), len(DRAWN_PREDICTORS), size=(17.0, 6.4))
     groups = list(dict.fromkeys(case.group for case in result.cases))
     places = ((gain, name) for gain in DRAWN_GAINS for name in DRAWN_PREDICTORS)
@@ -72,28 +76,29 @@ def draw(result: Predictors) -> "Figure":
         if name == "error_ratio" and any(gain in case.gains for case in result.cases):
             panel.set_xscale("log")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(groups), frameon=False)
-    figure.suptitle(f"What foretells the gain of {result.method}? {len(result.cases)} models, held-out images")
+    figure.suptitle(f"What predicts the gain of {result.method}? {len(result.cases)} models, held-out images")
     return figure
 
 
 def _points(panel: "Axes", cases: list[Case], gain: str, name: str, colour: str, mark: str, label: str) -> None:
     x = [_shown(name, case.predictors[name]) for case in cases]
     found = [case.gains[gain] for case in cases]
-    y, bars = [100 * g.value for g in found], [100 * (g.error or 0) for g in found]
+    y = [100 * g.value for g in found]
+    bars = [100 * (g.error or 0) for g in found]
     panel.errorbar(x, y, yerr=bars, fmt=mark, color=colour, ms=5, elinewidth=0.8, alpha=0.8, label=label)
 
 
-def _find(result: Predictors, gain: str, predictor: str, within: bool) -> Relation | None:
+def _find(result: Predictors, gain: str, predictor: str, within: bool) -> RankCorrelation | None:
     wanted = (gain, predictor, within)
     return next((r for r in result.relations if (r.gain, r.predictor, r.within) == wanted), None)
 
 
-def _within(result: Predictors, relation: Relation) -> str:
+def _within(result: Predictors, relation: RankCorrelation) -> str:
     found = _find(result, relation.gain, relation.predictor, within=True)
     return f", within data sets {found.rho:+.2f}" if found else ""
 
 
-def _correlation(relation: Relation | None) -> str:
+def _correlation(relation: RankCorrelation | None) -> str:
     if relation is None:
         return "–"
     text = f"{relation.rho:+.2f} ({relation.p:.2g})"
@@ -106,7 +111,7 @@ def _cells(case: Case) -> list[str]:
     return [plain(case.name), f"{case.images:,}", *known, *gains, f"{100 * case.delta_accuracy:+.2f}"]
 
 
-def _gain(found: Measured | None) -> str:
+def _gain(found: Estimate | None) -> str:
     if found is None:
         return "–"
     return f"{100 * found.value:+.1f}" + ("" if found.error is None else f" ± {100 * found.error:.1f}")

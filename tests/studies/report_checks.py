@@ -1,4 +1,4 @@
-"""What every study's figure is checked for."""
+"""What every study's report is checked for."""
 
 import json
 
@@ -6,7 +6,7 @@ from hessian_surgery.report.figure_style import save_figure
 
 
 def check_report(study, result, folder):
-    """The result is plain, its figure is labelled and can be saved both ways, and its sentences are sentences."""
+    """Check that a result becomes JSON, a labelled figure in two formats, and whole sentences."""
     json.dumps(result.as_dict(), allow_nan=False)
     figure = study.draw(result)
     for axes in figure.axes:

@@ -104,7 +104,7 @@ def _zoo(options: PredictorsOptions) -> Iterator[Case]:
     group = _group(spec)
     device = choose_device(options.device)
     if not 0 <= options.nets <= len(RECIPES):
-        raise InputError(f"nets: got {options.nets}; give a number from 0 to {len(RECIPES)}")
+        raise InputError(f"nets: got {options.nets}; there are recipes for 0 to {len(RECIPES)}")
     for i, recipe in enumerate(RECIPES[: options.nets], start=1):
         recipe = replace(recipe, seed=recipe.seed + options.seed)
         notes().print(f"{i}/{options.nets} {group}: {recipe}", highlight=False)

@@ -1,4 +1,4 @@
-"""What the README and the pages say: Python runs, commands parse, links lead somewhere, references are complete."""
+"""The README and the pages: Python runs, commands parse, links lead somewhere, lists are complete."""
 
 import importlib
 import re
@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import typer
-from hessian_surgery.cli.laboratory import find_study
 from torch.utils.data import TensorDataset
 
 import hessian_surgery as hs
 from conftest import operate
-from hessian_surgery.cli.inputs import choose_config, refuse_unused
+from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.main import app
+from hessian_surgery.cli.operate import OperateOptions
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -33,11 +33,13 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 BLOCKS = [
     pytest.param(code, id=f"{name}-{i}") for name, text in PAGES.items() for i, code in enumerate(PYTHON.findall(text))
 ]
-# What pages write for a model and its data, and for a seed.
-STAND_INS, SEED = {"A", "B", "D", "…"}, "S"
-# Pages that are looked things up in, or that hold measurements, may be long.
+# What pages write for a model and its data.
+STAND_INS = {"A", "B", "D", "…"}
+# What pages write for a seed.
+SEED = "S"
+# Pages to look things up in, and pages of measurements, may be long.
 LONG = ("docs/reference/", "docs/evidence/")
-# Fields of a result whose keys are names of classes, stages or criteria.
+# Fields of a result whose own keys are names of classes, stages or criteria.
 FREE_KEYS = ("gained_from", "lost_to", "seconds", "criteria")
 
 
@@ -67,7 +69,8 @@ def test_command_parses(line):
     words = list(takewhile(lambda word: word != ">", shlex.split(line, comments=True)[1:]))
     if words == ["--version"]:
         return
-    command, name = typer.main.get_command(app), ""
+    command = typer.main.get_command(app)
+    name = ""
     while hasattr(command, "commands"):
         name = words.pop(0)
         command = command.commands[name]
@@ -81,9 +84,8 @@ def test_command_parses(line):
     except typer.BadParameter as error:
         raise AssertionError(f"{line}: {error}") from error
     if name == "operate":
-        refuse_unused(given, choose_config(given))
-    if name == "study":
-        find_study(given["name"])
+        options = OperateOptions(**given)
+        refuse_unused(options, choose_config(options))
     if name == "compare" and given["methods"]:
         hs.Protocol(methods=tuple(given["methods"].split(",")))
 

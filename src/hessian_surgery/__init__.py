@@ -4,7 +4,7 @@ from hessian_surgery.baselines.finetune import FinetuneConfig, finetune
 from hessian_surgery.baselines.outputs import ModelOutputs, load_logits
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.compare import compare, compare_logits
-from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.fronts import Fronts, Row
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.deflation import Deflated
@@ -12,11 +12,16 @@ from hessian_surgery.curvature.density import Density, spectral_density
 from hessian_surgery.curvature.gauss_newton import GaussNewton
 from hessian_surgery.curvature.hessian import Hessian
 from hessian_surgery.curvature.lanczos import Spectrum, lanczos
+from hessian_surgery.curvature.operators import FunctionOperator
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
 from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.metrics import Metrics
+from hessian_surgery.evidence.paired_tests import ClassTest, Difference, Flow, PairedTests
+from hessian_surgery.evidence.verdict import Verdict
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
@@ -24,7 +29,8 @@ from hessian_surgery.model.smallnet import train_smallnet
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.operate import operate
-from hessian_surgery.operation.outcome import Outcome
+from hessian_surgery.operation.outcome import Findings, Outcome
+from hessian_surgery.operation.record import IterationRecord
 from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
 from hessian_surgery.paper.plan import Plan, plan
@@ -32,34 +38,56 @@ from hessian_surgery.paper.presets import paper_config
 from hessian_surgery.paper.sensitivity import sensitivity
 from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
 from hessian_surgery.report.write_report import write_report
+from hessian_surgery.studies.bulk_walk import BulkWalk, bulk_walk
+from hessian_surgery.studies.effective_rank import EffectiveRank, effective_rank_study
+from hessian_surgery.studies.linearization import Linearization, linearization
+from hessian_surgery.studies.spectrum import SpectrumReport, spectrum_study
+from hessian_surgery.studies.stability import Stability, stability
 from hessian_surgery.version import __version__ as __version__
 
 __all__ = [
     "Advice",
+    "BeforeAfter",
+    "BulkWalk",
+    "ClassTest",
     "Classifier",
     "Deflated",
     "Density",
     "Diagnosis",
+    "Difference",
+    "EffectiveRank",
+    "Findings",
     "FinetuneConfig",
+    "Flow",
     "Fronts",
+    "FunctionOperator",
     "GaussNewton",
     "Hessian",
     "InputError",
+    "IterationRecord",
     "LabelledSet",
+    "Linearization",
     "LoopConfig",
+    "Metrics",
     "ModelOutputs",
     "Observer",
     "OperationConfig",
     "Outcome",
+    "PairedTests",
     "ParameterSpace",
     "Plan",
     "Protocol",
+    "Row",
     "Spectrum",
+    "SpectrumReport",
     "SpikeSearch",
+    "Stability",
     "Storage",
     "SurgeryConfig",
+    "Verdict",
     "advise",
     "as_labelled",
+    "bulk_walk",
     "cap_per_class",
     "class_balanced",
     "compare",
@@ -67,11 +95,13 @@ __all__ = [
     "cross_entropy",
     "diagnose",
     "digits",
+    "effective_rank_study",
     "finetune",
     "focal",
     "gradient_sensitivity",
     "hessian_batch",
     "lanczos",
+    "linearization",
     "load_logits",
     "operate",
     "paper_config",
@@ -79,6 +109,8 @@ __all__ = [
     "plan",
     "sensitivity",
     "spectral_density",
+    "spectrum_study",
+    "stability",
     "stratified_split",
     "train_smallnet",
     "write_report",

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hessian_surgery.cli import comparing
+from hessian_surgery.cli import compare
 from hessian_surgery.comparison.advice import Advice
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.data.splits import join_sets
@@ -91,7 +91,7 @@ def test_the_patch_makes_the_predictions_of_the_first_split(finished, tmp_path, 
 
 
 def test_a_step_in_weight_space_is_a_patch_too(tmp_path, run, checkpoint, monkeypatch, capsys):
-    monkeypatch.setattr(comparing, "advise", lambda _: Advice("spikes", "by order"))
+    monkeypatch.setattr(compare, "advise", lambda _: Advice("spikes", "by order"))
     assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "spikes", "--out", "other") == 0
     assert "patch.safetensors: spikes" in capsys.readouterr().err
     assert run("apply", checkpoint, "other/patch.safetensors", "--out", "patched.safetensors") == 0
@@ -112,9 +112,9 @@ def test_one_step_on_the_final_part(run, capsys, checkpoint):
 
 
 def test_no_patch_without_an_edit(run, capsys, tmp_path, checkpoint, monkeypatch):
-    monkeypatch.setattr(comparing, "advise", lambda _: Advice("nothing", "by order"))
+    monkeypatch.setattr(compare, "advise", lambda _: Advice("nothing", "by order"))
     assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "front") == 0
-    assert "no patch: nothing is no edit of this checkpoint" in capsys.readouterr().err
+    assert "no patch: nothing does not edit this checkpoint" in capsys.readouterr().err
     assert not (tmp_path / "front/patch.safetensors").exists()
 
 
@@ -166,7 +166,7 @@ def test_if_nothing_can_be_fitted_the_reason_is_told(run, capsys, tmp_path):
     save_file({"logits": torch.eye(4).repeat(9, 1), "labels": labels}, "single.safetensors")
     assert run("compare", "--logits", "single.safetensors", "--json", "--out", "front") == 0
     content = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    reason = "class '3' has no image in the calibration"
+    reason = "calibration data: class '3' has no image"
     assert reason in content["advice"]["sentence"]
     assert content["methods"][1]["sigma"] is None
     assert f"failed: {reason}" in (tmp_path / "front/compare.md").read_text()
@@ -175,7 +175,7 @@ def test_if_nothing_can_be_fitted_the_reason_is_told(run, capsys, tmp_path):
 def test_logits_of_a_class_without_images_are_refused(run, capsys):
     save_file({"logits": torch.eye(4).repeat(9, 1), "labels": torch.arange(36) % 3}, "three.safetensors")
     assert run("compare", "--logits", "three.safetensors", "--json") == 2
-    assert "no image of class '3'" in capsys.readouterr().err
+    assert "logits: class '3' has no image" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written(run, capsys, checkpoint):

@@ -30,7 +30,7 @@ def test_demo(run, capsys, tmp_path):
     assert max(len(line) for line in (captured.out + captured.err).splitlines()) <= 80
 
 
-@pytest.mark.parametrize("options", [SHORT, LOOP], ids=["planned", "loop"])
+@pytest.mark.parametrize("options", [SHORT, LOOP], ids=["default", "loop"])
 def test_operate_prints_only_json_and_writes_the_folder(run, capsys, tmp_path, checkpoint, options):
     arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *options]
     assert run(*arguments, "--json", "--out", "run") == 0
@@ -56,7 +56,7 @@ def test_operate_reaches_a_target_and_keeps_its_limits(run, capsys, tmp_path, ch
     for name in result["choices"]["protected"]:
         assert after["per_class"][int(name)] >= before["per_class"][int(name)] - 0.05 - 1e-9
     config = json.loads((tmp_path / "run/config.json").read_text())
-    assert (config["algorithm"], config["targets"], config["protect"]) == ("planned", {"2": 0.5, "9": 0.5}, ["0", "5"])
+    assert (config["algorithm"], config["targets"], config["protect"]) == ("default", {"2": 0.5, "9": 0.5}, ["0", "5"])
     assert (config["max_drop"], config["budget"], config["target"]) == (0.05, 0.01, "sigma")
 
 
@@ -65,12 +65,12 @@ def test_operate_with_the_papers_settings(run, capsys, tmp_path, checkpoint):
     arguments += ["--preset", "paper:isic/class-balanced", "--lanczos-steps", "12", "--exponent", "auto", "--seed", "3"]
     assert run(*arguments, "--out", "run") == 0
     config = json.loads((tmp_path / "run/config.json").read_text())
-    assert (config["iterations"], config["lanczos_steps"], config["exponent"]) == (5, 12, "auto")
-    assert (config["hessian_sampling"], config["seed"]) == ("stratified", 3)
+    assert (config["iterations"], config["search"]["lanczos_steps"], config["exponent"]) == (5, 12, "auto")
+    assert (config["search"]["hessian_sampling"], config["seed"]) == ("stratified", 3)
     assert "have not converged" in capsys.readouterr().out.replace("\n", " ")
 
 
-@pytest.mark.parametrize("options", [SHORT, LOOP], ids=["planned", "loop"])
+@pytest.mark.parametrize("options", [SHORT, LOOP], ids=["default", "loop"])
 def test_apply_and_revert_give_back_the_files(run, capsys, tmp_path, checkpoint, options):
     arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *options]
     assert run(*arguments, "--out", "run") == 0
@@ -97,7 +97,7 @@ def test_report_makes_every_statistic_again(run, capsys, tmp_path, checkpoint):
     assert run("report", "run", "--markdown") == 0
     page = capsys.readouterr().out
     assert page.startswith("**")
-    assert "| σ less sampling noise |" in page
+    assert "| σ minus sampling noise |" in page
     assert all(f"\n| {digit} | " in page for digit in range(10))
 
 
@@ -179,5 +179,5 @@ def test_usage_errors_are_short(run, capsys):
 
 
 def test_what_was_not_given_is_said(run, capsys):
-    assert run("diagnose", "--model", "test_bad_input:own_weights", "--data", "digits", "--dry-run") == 0
-    assert "no --checkpoint: the weights that test_bad_input:own_weights comes with are used" in capsys.readouterr().err
+    assert run("diagnose", "--model", "bad_inputs:own_weights", "--data", "digits", "--dry-run") == 0
+    assert "no --checkpoint, so the weights that bad_inputs:own_weights comes with are used" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Commands from dataclasses: each field is an option, and a command takes one object."""
+"""Turn dataclasses into commands: each field is an option, and a command takes one object."""
 
 import inspect
 from collections.abc import Callable
@@ -13,12 +13,12 @@ Options = TypeVar("Options")
 def add_command(
     app: typer.Typer, kind: type[Options], name: str | None = None
 ) -> Callable[[Callable[[Options], None]], Callable[[Options], None]]:
-    """Register a function of an options object as a command; its docstring is the help text.
+    """Register a function that takes options as a command; its docstring is the help text.
 
     Args:
-        app: what the command belongs to.
-        kind: the options, a dataclass whose fields have annotated types.
-        name: the command's name; by default the function's.
+        app: the group that the command belongs to.
+        kind: a dataclass of options; its fields have annotated types.
+        name: the command's name; by default the function's name.
     """
 
     def register(function: Callable[[Options], None]) -> Callable[[Options], None]:

@@ -1,4 +1,4 @@
-"""`hessian-surgery compare`: the operation and simpler methods on one front."""
+"""`hessian-surgery compare`: compare the operation with simpler methods."""
 
 import copy
 import time
@@ -38,31 +38,38 @@ from hessian_surgery.operation.environment import environment
 from hessian_surgery.report.comparison_page import comparison_page
 from hessian_surgery.report.figure_files import save_figures
 from hessian_surgery.report.write_report import PAGE
+from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.checkpoint import stored_state
 from hessian_surgery.weights.patch import make_patch
 from hessian_surgery.weights.tensorfile import save_tensors
 
-METHODS_HELP = f"Some of {', '.join((*POSTHOC, *WHOLE, *FINETUNES))}, or chains such as focal+spikes, by commas."
-# Of `compare.json`.
-SCHEMA_VERSION = 2
+METHODS_HELP = (
+    f"Methods, separated by commas: {', '.join((*POSTHOC, *WHOLE, *FINETUNES))}, or chains such as focal+spikes; "
+    "by default all that do not train, except operate:spikes and operate:both."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(ConfigOptions, InputOptions):
     """The options of `compare`."""
 
-    logits: Annotated[Path | None, typer.Option(help="Cached logits instead of a model: .safetensors.")] = None
+    logits: Annotated[
+        Path | None, typer.Option(help="Stored logits, .safetensors, instead of a model and its data.")
+    ] = None
     methods: Annotated[str | None, typer.Option(help=METHODS_HELP)] = None
     splits: Splits = 5
     budgets: Annotated[
-        str | None, typer.Option(help="Accuracy that may be given up, in pp; by default 0,0.2,0.5,1.")
+        str | None, typer.Option(help="Accuracies that may be given up, in pp; by default 0,0.2,0.5,1.")
     ] = None
-    epochs: Annotated[int, typer.Option(help="Of each training that a method begins or ends with.")] = 15
+    epochs: Annotated[int, typer.Option(help="Epochs of each training.")] = 15
     part: Annotated[
         str,
-        typer.Option(help="all; development: inside one fixed half; final: judged on the other half."),
+        typer.Option(help="Images to use: all; development, a fixed half; or final, judged on the other half."),
     ] = "all"
-    out: Annotated[Path | None, typer.Option(help="Keep table, figure, logits, predictions and patch here.")] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to keep table, figure, logits, predictions and patch in; by default nothing is."),
+    ] = None
     as_json: Json = False
     figures: Figures = None
 
@@ -72,7 +79,9 @@ def compare(options: CompareOptions) -> None:
     started = time.perf_counter()
     out = options.out
     if options.logits is not None and (options.model or options.checkpoint or options.data):
-        raise InputError("logits: they stand in for a model and its data; leave out --model, --checkpoint and --data")
+        raise InputError(
+            f"logits: got {options.logits}, which replaces model and data; leave out --model, --checkpoint and --data"
+        )
     if out is not None:
         check_comparison_folder(out)
     protocol = choose_protocol(options)
@@ -81,7 +90,7 @@ def compare(options: CompareOptions) -> None:
         try:
             fronts, opened = _compare(options, protocol)
         except KeyboardInterrupt:
-            print_notes(["interrupted" + (f"; the same command goes on with the trainings in {out}" if out else "")])
+            print_notes([f"interrupted; the same command continues the trainings in {out}" if out else "interrupted"])
             raise
         content = fronts_dict(fronts, protocol, recorded_options(options), time.perf_counter() - started)
         content["hashes"] = opened.hashes if opened else {}
@@ -98,7 +107,7 @@ def compare(options: CompareOptions) -> None:
 
 
 def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, OpenedModel | None]:
-    """The comparison, and the model unless there are only logits."""
+    """Run the comparison; return it with the model, or None if there are only logits."""
     if options.logits is not None:
         outputs = load_logits(options.logits)
         with BarObserver(notes()) as observer:
@@ -120,10 +129,10 @@ def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, Opene
 
 
 def open_with_images(options: CompareOptions) -> tuple[OpenedModel, LabelledSet]:
-    """The model and all its labelled images; digits alone mean the demo's net."""
+    """Open the model and join its labelled images; digits without a model mean the demo's net."""
     if options.model is None:
         if options.data != "digits" or options.checkpoint is not None:
-            raise InputError("model: missing; give --model and --checkpoint, or --data digits alone for the demo's net")
+            raise InputError("model: missing; give --model and --checkpoint, or only --data digits for the demo's net")
         device = choose_device(options.device)
         net, parts = digits_net(options.seed)
         opened = OpenedModel(net.to(device), parts, None, {"data": "digits"})
@@ -133,7 +142,7 @@ def open_with_images(options: CompareOptions) -> tuple[OpenedModel, LabelledSet]
 
 
 def choose_protocol(options: CompareOptions) -> Protocol:
-    """The protocol that the options ask for; budgets come in percentage points."""
+    """Return the protocol that the options ask for; their budgets are percentage points."""
     methods = FROM_LOGITS if options.logits else DEFAULT
     if options.methods is not None:
         methods = tuple(name.strip() for name in options.methods.split(","))
@@ -145,7 +154,7 @@ def choose_protocol(options: CompareOptions) -> Protocol:
 
 
 def fronts_dict(fronts: Fronts, protocol: Protocol, inputs: dict[str, str], seconds: float) -> dict[str, Any]:
-    """What `compare --json` prints: fractions, not percent."""
+    """Return what `compare --json` prints: fractions, not percent."""
     return {
         "schema_version": SCHEMA_VERSION,
         **fronts.as_dict(),
@@ -160,7 +169,7 @@ def fronts_dict(fronts: Fronts, protocol: Protocol, inputs: dict[str, str], seco
 
 
 def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any]) -> None:
-    """Write table, figure, page, logits, every prediction and, last, `compare.json`."""
+    """Write table, figure, page, logits and predictions, and last `compare.json`."""
     save_figures(folder, {"front": draw_fronts(fronts)})
     write_text(folder / PAGE, comparison_page(content))
     write_text(folder / "compare.md", to_markdown(fronts))
@@ -170,10 +179,10 @@ def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any]) -> None:
 
 
 def write_advised(folder: Path, fronts: Fronts, opened: OpenedModel, advice: Advice) -> str:
-    """Write the patch of the advised method, as fitted on the first split; says what was done."""
+    """Write a patch of the advised method, as fitted on the first split; return a note on it."""
     edits = fronts.edits.get(advice.method)
     if not edits:
-        return f"no patch: {advice.method} is no edit of this checkpoint"
+        return f"no patch: {advice.method} does not edit this checkpoint"
     source = opened.checkpoint
     module = copy.deepcopy(opened.model)
     dtypes = source.dtypes if source else None

@@ -1,4 +1,4 @@
-"""From options to configurations."""
+"""Make configurations from options."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -13,12 +13,12 @@ from hessian_surgery.paper.presets import paper_config
 
 
 def given_options(options: object) -> dict[str, Any]:
-    """The options that were given, or have a default, by name."""
+    """Return the options that are not None, by name: they were given or have a default."""
     return {name: value for name, value in vars(options).items() if value is not None}
 
 
 def choose_config(options: ConfigOptions, default: OperationConfig | None = None) -> OperationConfig:
-    """The preset's configuration, with the options that were given.
+    """Return the configuration of the preset, changed by the options that were given.
 
     Args:
         options: of a command.
@@ -40,13 +40,13 @@ def choose_config(options: ConfigOptions, default: OperationConfig | None = None
 
 
 def choose_search(options: object, default: SpikeSearch) -> SpikeSearch:
-    """How spikes are sought: the default, with the options that were given."""
+    """Return how spikes are sought: the default, changed by the options that were given."""
     own = _names(default)
     return replace(default, **{name: value for name, value in given_options(options).items() if name in own})
 
 
 def refuse_unused(options: ConfigOptions, config: OperationConfig) -> None:
-    """Raise an InputError for an option that the chosen algorithm has no use for."""
+    """Raise an InputError if an option was given that the chosen algorithm cannot use."""
     own = _names(config)
     search = _names(config.search)
     for name, value in given_options(options).items():
@@ -62,7 +62,7 @@ def refuse_unused(options: ConfigOptions, config: OperationConfig) -> None:
 
 
 def parse_targets(text: str) -> dict[str, float]:
-    """Accuracies by class name, from `cat=0.8,dog=0.75`; a name may hold an equals sign."""
+    """Read accuracies by class name from `cat=0.8,dog=0.75`; names may hold equals signs."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     names = [name.strip() for name, _, _ in pairs]
     if not all(names) or not all(value.strip() for _, _, value in pairs) or len(set(names)) < len(names):

@@ -1,4 +1,4 @@
-"""`hessian-surgery demo`: the whole job on the embedded digits."""
+"""`hessian-surgery demo`: train a small net on digits and operate on it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from hessian_surgery.weights.tensorfile import save_tensors
 class DemoOptions:
     """The options of `demo`."""
 
-    out: Annotated[Path, typer.Option(help="Run folder; an earlier demo there is replaced.")] = Path("runs/demo")
+    out: Annotated[Path, typer.Option(help="Run folder; it replaces an earlier demo there.")] = Path("runs/demo")
     seed: Seed = 0
     as_json: Json = False
 
@@ -29,9 +29,9 @@ class DemoOptions:
 def demo(options: DemoOptions) -> None:
     """Train a small net on long-tailed, noisy digits and operate on it, in seconds."""
     out = options.out
-    net, parts = digits_net(options.seed)
     with claimed(out):
         check_demo_folder(out)
+        net, parts = digits_net(options.seed)
         for earlier in ("result.json", "history.jsonl", PAGE):
             (out / earlier).unlink(missing_ok=True)
         write_text(out / DEMO_MARK, "Written by hessian-surgery demo; the next demo replaces this folder's contents.\n")

@@ -1,4 +1,4 @@
-"""`hessian-surgery diagnose`: whether there is anything to gain."""
+"""`hessian-surgery diagnose`: show whether there is anything to gain."""
 
 import time
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from hessian_surgery.cli.configs import choose_config
 from hessian_surgery.cli.folders import check_empty, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.operate import show_cost
-from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, InputOptions, Json, Model
+from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, Json, ModelOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import TerminalObserver
 from hessian_surgery.cli.tables import print_diagnosis
@@ -26,26 +26,31 @@ from hessian_surgery.paper.diagnosis import diagnose as diagnose_model
 from hessian_surgery.report.diagnosis_page import diagnosis_page
 from hessian_surgery.report.figure_files import diagnosis_figures, save_figures
 from hessian_surgery.report.write_report import PAGE
-
-# Of `diagnosis.json`.
-SCHEMA_VERSION = 2
+from hessian_surgery.version import SCHEMA_VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnoseOptions(ConfigOptions, InputOptions):
+class DiagnoseOptions(ConfigOptions, ModelOptions):
     """The options of `diagnose`."""
 
-    model: Model
     as_json: Json = False
     dry_run: DryRun = False
-    sensitivity: Annotated[str | None, typer.Option(help="Find S by gradients, or by differences (2K passes).")] = None
-    epsilon: Annotated[float | None, typer.Option(help="Amplitude of the probe.")] = None
-    out: Annotated[Path | None, typer.Option(help="Keep report.html and diagnosis.json here.")] = None
+    sensitivity: Annotated[
+        str | None,
+        typer.Option(help="How S is measured: gradients, or differences (2K passes); by default gradients."),
+    ] = None
+    epsilon: Annotated[
+        float | None, typer.Option(help="Length of the probe; by default the amplitude that the loop starts with.")
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to keep report.html and diagnosis.json in; by default nothing is kept."),
+    ] = None
     figures: Figures = None
 
 
 def diagnose(options: DiagnoseOptions) -> None:
-    """Show whether there is anything to gain by operating; changes nothing."""
+    """Show whether there is anything to gain by operating; the model does not change."""
     config = replace(as_loop(choose_config(options, LoopConfig())), iterations=1)
     out = options.out
     if out is not None:
@@ -74,7 +79,7 @@ def diagnose(options: DiagnoseOptions) -> None:
 
 
 def run_diagnosis(opened: OpenedModel, config: LoopConfig, epsilon: float | None) -> Diagnosis:
-    """Diagnose with a bar."""
+    """Diagnose a model, with a progress bar."""
     with TerminalObserver(notes(), 1, opened.remarks) as observer:
         return diagnose_model(
             opened.model,
@@ -89,7 +94,7 @@ def run_diagnosis(opened: OpenedModel, config: LoopConfig, epsilon: float | None
 def diagnosis_dict(
     found: Diagnosis, opened: OpenedModel, config: LoopConfig, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What `diagnose --json` prints and `diagnosis.json` holds."""
+    """Return what `diagnose --json` prints and `diagnosis.json` holds."""
     return {
         "schema_version": SCHEMA_VERSION,
         **found.as_dict(),

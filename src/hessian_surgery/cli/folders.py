@@ -1,4 +1,4 @@
-"""Output folders: nothing of a user's is written over."""
+"""Check output folders: no file of a user is overwritten."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ DEMO_MARK = "demo.txt"
 
 
 def check_run_folder(folder: Path, resume: bool) -> None:
-    """Refuse a folder that holds anything but an unfinished run to be resumed."""
+    """Refuse a folder that holds anything but an unfinished run to resume."""
     if (folder / "result.json").exists():
         raise InputError(f"out: {folder} holds a finished run; give another folder, or move that one away")
     if (folder / "history.jsonl").exists() and not resume:
-        raise InputError(f"out: {folder} holds an unfinished run; give --resume to go on with it, or another folder")
+        raise InputError(f"out: {folder} holds an unfinished run; give --resume to continue it, or another folder")
     if not (folder / "history.jsonl").exists():
         check_empty(folder)
 
@@ -38,7 +38,7 @@ def check_empty(folder: Path) -> None:
 
 
 def make_folder(folder: Path | None, argument: str) -> None:
-    """Make a folder that something will be written to later; refuse it now rather than then."""
+    """Make a folder that is written to later; if that is impossible, say so now."""
     try:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def _refuse_others(folder: Path, names: list[str]) -> None:
 
 
 def _contents(folder: Path) -> list[str]:
-    """What is in a folder, except our own lock and half-written files."""
+    """Return the names in a folder, except our own lock and half-written files."""
     if not folder.is_dir():
         return []
     return sorted(p.name for p in folder.iterdir() if p.name != LOCK and not (p.name[0] == "." and p.suffix == ".tmp"))

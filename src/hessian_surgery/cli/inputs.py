@@ -1,4 +1,4 @@
-"""From options to a model and its data."""
+"""Open the model and the data that the options name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -31,8 +31,8 @@ class OpenedModel:
         model: the module, on its device.
         parts: training, calibration and held-out data.
         checkpoint: the file that the weights came from, if there is one.
-        given: the options that name model and data.
-        remarks: what a person should know about them.
+        given: the options that name model and data, by name.
+        remarks: what a person should know about model and data.
     """
 
     model: nn.Module
@@ -59,7 +59,8 @@ def open_model(options: InputOptions, needs: Sequence[str] = PARTS) -> OpenedMod
         options: which model and which data.
         needs: the parts of the data that must be there.
     """
-    assert options.model is not None
+    if options.model is None:
+        raise InputError("model: missing; give --model, such as resnet50 or package.module:factory")
     device = choose_device(options.device)
     checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
     parts = open_data(
@@ -82,7 +83,7 @@ def open_model(options: InputOptions, needs: Sequence[str] = PARTS) -> OpenedMod
 
 
 def recorded_options(options: object) -> dict[str, str]:
-    """A command's options as files keep them, so that the command can be given again."""
+    """Return a command's options as files keep them: enough to give the command again."""
     kept = {key: value for key, value in given_options(options).items() if value is not False}
     if kept.get("preset") == "default":
         del kept["preset"]
@@ -90,38 +91,38 @@ def recorded_options(options: object) -> dict[str, str]:
 
 
 def digits_net(seed: int) -> tuple[SmallNet, Parts]:
-    """The demo's net, trained on the digits, and their parts."""
+    """Train the demo's net on the digits; return it with its data."""
     parts = open_data("digits", seed)
     notes().print(f"training a small net on {len(parts.training)} long-tailed, noisy digits", highlight=False)
     return train_smallnet(parts.training, seed), parts
 
 
 def choose_device(name: str | None) -> torch.device:
-    """The device that was asked for, or cuda if there is one."""
+    """Return the device with this name; without a name cuda if there is one, else cpu."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device: {name!r} cannot be used: {str(error).splitlines()[0]}") from error
+        raise InputError(f"device: {name!r} cannot be used: {str(error).splitlines()[0]}; give cpu or cuda") from error
     return device
 
 
 def _remarks(options: InputOptions, checkpoint: Checkpoint | None) -> tuple[str, ...]:
-    """What was not given, and what is done instead."""
+    """Say what was not given, and what is done instead."""
     remarks = []
     if checkpoint is None:
-        remarks.append(f"note: no --checkpoint: the weights that {options.model} comes with are used")
+        remarks.append(f"note: no --checkpoint, so the weights that {options.model} comes with are used")
     specs = (options.data, options.training_data, options.calibration_data, options.heldout_data)
     images = any(spec and spec.partition(":")[0] in IMAGE_KINDS for spec in specs)
     if images and options.mean is None and not (checkpoint and checkpoint.normalization()):
         remarks.append(
-            "note: images are scaled to [0, 1] and not normalised: no --mean and --std, and none in the checkpoint"
+            "note: images are scaled to [0, 1] and not normalised: neither --mean and --std nor the checkpoint say how"
         )
     return tuple(remarks)
 
 
 def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:
-    """How many outputs a built-in model gets: the checkpoint's, or one for each class."""
+    """Count the outputs of a built-in model: the checkpoint's, or one for each class."""
     bias = checkpoint.weights.get("fc.bias") if checkpoint else None
     return classes if bias is None else len(bias)
 

@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 anything else."""
+"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 any other error."""
 
 import sys
 from typing import Annotated
@@ -31,7 +31,7 @@ from hessian_surgery.version import __version__
 
 
 def make_app(text: str) -> typer.Typer:
-    """An empty group of commands."""
+    """Make an empty group of commands."""
     return typer.Typer(
         no_args_is_help=True,
         add_completion=False,
@@ -42,9 +42,9 @@ def make_app(text: str) -> typer.Typer:
 
 
 app = make_app(
-    "Lift the weak classes of a trained classifier by a small step in weight space; protect the strong ones."
+    "Lift the weak classes of a trained classifier by a small step in weight space, and protect the strong ones."
 )
-studies = make_app("Run one of the paper's experiments on a classifier; its weights stay as they were.")
+studies = make_app("Run one of the paper's experiments on a classifier; its weights do not change.")
 
 
 def _show_version(asked: bool) -> None:
@@ -81,7 +81,7 @@ add_command(app, RevertOptions)(revert)
 
 
 def main() -> None:
-    """Run the command line; bad input ends in one line on stderr and exit code 2."""
+    """Run the command line. Bad input gives one line on stderr and exit code 2."""
     try:
         app()
     except InputError as error:

@@ -11,7 +11,7 @@ from rich.console import Console
 from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.folders import check_run_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
-from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, InputOptions, Json, Model
+from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, Json, ModelOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import TerminalObserver
 from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
@@ -31,44 +31,56 @@ NOT_ACCEPTED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperateOptions(ConfigOptions, InputOptions):
+class OperateOptions(ConfigOptions, ModelOptions):
     """The options of `operate`."""
 
-    model: Model
     out: Annotated[Path, typer.Option(help="Run folder to write; it must not hold another run.")] = Path("runs/operate")
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out, if any.")] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out, if any.")] = False
     as_json: Json = False
     dry_run: DryRun = False
     target: Annotated[
-        str | None, typer.Option(help="sigma, worst (the worst class), or accuracies to reach: cat=0.8,dog=0.75.")
+        str | None,
+        typer.Option(help="What to improve: sigma, worst, or accuracies such as cat=0.8,dog=0.75; by default sigma."),
     ] = None
     protect: Annotated[
-        str | None, typer.Option(help="Classes to protect: ship,truck; by default those above the mean.")
+        str | None, typer.Option(help="Classes to protect, such as ship,truck; by default those above the mean.")
     ] = None
     max_drop: Annotated[
         float | None,
-        typer.Option(help="Accuracy that a protected class may lose, as a fraction; by default σ, at most 0.1."),
+        typer.Option(
+            help="Accuracy that a protected class may lose, as a fraction; by default σ, at most 0.1; in a loop 0.01."
+        ),
     ] = None
     budget: Annotated[
-        float | None, typer.Option(help="Accuracy that may be given up, as a fraction; by default 0.002.")
+        float | None, typer.Option(help="Overall accuracy that may be given up, as a fraction; by default 0.002.")
     ] = None
     directions: Annotated[
-        str | None, typer.Option(help="What to move along, beside biases: class-gradients, spikes or both.")
+        str | None,
+        typer.Option(
+            help="What to move along, besides biases: class-gradients, spikes or both; by default class-gradients."
+        ),
     ] = None
-    iterations: Annotated[int | None, typer.Option(help="At most; T of the loop, in each phase.")] = None
-    phases: Annotated[int | None, typer.Option(help="Loop: deflated surgery, K more spikes in each phase.")] = None
+    iterations: Annotated[
+        int | None, typer.Option(help="How many iterations at most; by default 3, in a loop 15 for each phase.")
+    ] = None
+    phases: Annotated[
+        int | None, typer.Option(help="Loop: how many phases, each with the next K spikes; by default 1.")
+    ] = None
     sensitivity: Annotated[
-        str | None, typer.Option(help="Loop: find S by gradients, or by differences (2K passes).")
+        str | None,
+        typer.Option(help="Loop: how S is measured: gradients, or differences (2K passes); by default gradients."),
     ] = None
     amplitude: Annotated[
-        float | None, typer.Option(help="Loop: the first step's length; by default from the curvature.")
+        float | None, typer.Option(help="Loop: length of the first step; by default set from the curvature.")
     ] = None
-    control: Annotated[str | None, typer.Option(help="Loop: amplitude control, adam or gamma.")] = None
-    bound: Annotated[str | None, typer.Option(help="Loop: ball, or box (per spike, if eigenvalues differ much).")] = (
-        None
-    )
+    control: Annotated[
+        str | None, typer.Option(help="Loop: how the amplitude adapts, gamma or adam; by default gamma.")
+    ] = None
+    bound: Annotated[
+        str | None, typer.Option(help="Loop: ball, or box with a bound for each spike; by default ball.")
+    ] = None
     exponent: Annotated[
-        str | None, typer.Option(help="Loop: p of the class-error weights, or auto for the p-rule.")
+        str | None, typer.Option(help="Loop: p, the exponent of class errors, or auto; by default 2.")
     ] = None
     accept: Annotated[
         Path | None, typer.Option(help="TOML file of criteria for the held-out images; exit 3 if one is not met.")
@@ -77,13 +89,14 @@ class OperateOptions(ConfigOptions, InputOptions):
 
 
 def operate(options: OperateOptions) -> None:
-    """Operate on a trained classifier; write the patched model, the patch and the evidence."""
+    """Operate on a classifier; write the patched model, the patch and the evidence."""
     config = choose_config(options)
     refuse_unused(options, config)
     criteria = read_criteria(options.accept) if options.accept else None
     if not options.dry_run:
         check_run_folder(options.out, options.resume)
     opened = open_model(options)
+    config.check_classes(opened.parts.calibration.classes)
     if criteria is not None:
         criteria.check_names(opened.parts.heldout.classes)
     if options.dry_run:
@@ -109,7 +122,7 @@ def operate_on(
     resume: bool = False,
     criteria: Criteria | None = None,
 ) -> Outcome:
-    """Operate with a bar and a line per iteration, and write the run folder with its page."""
+    """Operate, show the progress, and write the run folder with its page."""
     checkpoint = opened.checkpoint
     parts = opened.parts
     sizes = f"deciding on {len(parts.calibration)} calibration images, reporting on {len(parts.heldout)} held-out ones"
@@ -127,7 +140,7 @@ def operate_on(
                 observer=terminal,
             )
     except KeyboardInterrupt:
-        print_notes(["interrupted; the same command with --resume goes on from the last finished iteration"])
+        print_notes(["interrupted; give the same command with --resume to continue"])
         raise
     if criteria is not None:
         failed = unmet(criteria, outcome.findings.heldout)
@@ -139,7 +152,7 @@ def operate_on(
 
 
 def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
-    """Show what an operation found, and where it is written."""
+    """Show what an operation found, and where it was written."""
     if as_json:
         print_json(outcome.as_dict())
     else:

@@ -1,24 +1,31 @@
 """The options that several commands share, in groups."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.sources import SPECS
+from hessian_surgery.model.evaluation import BATCH_SIZE
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")]
-Seed: TypeAlias = Annotated[int, typer.Option(help="Fixes every random draw.", min=0)]
-Device: TypeAlias = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default cuda if there is one.")]
-DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Show what it would cost, and stop.")]
-Figures: TypeAlias = Annotated[Path | None, typer.Option(help="Also write the figures here, as SVG and PNG.")]
-RunFolder: TypeAlias = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
-OutputFile: TypeAlias = Annotated[Path, typer.Option(help="The file to write.")]
+Seed: TypeAlias = Annotated[int, typer.Option(help="Seed of every random draw.", min=0)]
+DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Show what the run would cost, and stop.")]
+Figures: TypeAlias = Annotated[Path | None, typer.Option(help="Write the figures to this folder too, as SVG and PNG.")]
+RunFolder: TypeAlias = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+OutputFile: TypeAlias = Annotated[Path, typer.Option(help="File to write; it must not exist.")]
 Patch: TypeAlias = Annotated[Path, typer.Argument(help="The patch.safetensors of a run.")]
-Splits: TypeAlias = Annotated[int, typer.Option(help="How often the images are split into halves.")]
+Splits: TypeAlias = Annotated[int, typer.Option(help="How many times the images are split into halves.")]
 Model: TypeAlias = Annotated[
-    str, typer.Option(help="resnet18, resnet34, resnet50, smallnet, or package.module:factory.")
+    str, typer.Option(help="The network: resnet18, resnet34, resnet50, smallnet, or package.module:factory.")
+]
+Loss: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Loss that the model was trained with: cross-entropy, focal or class-balanced; by default cross-entropy."
+    ),
 ]
 
 
@@ -26,44 +33,69 @@ Model: TypeAlias = Annotated[
 class InputOptions:
     """Which model, and which data."""
 
-    model: Annotated[str | None, typer.Option("--model", help="As for operate; not needed for digits.")] = None
-    checkpoint: Annotated[Path | None, typer.Option(help="Weights: .safetensors, .pt or .pth.")] = None
-    data: Annotated[str | None, typer.Option(help=f"{SPECS}.")] = None
-    training_data: Annotated[str | None, typer.Option(help="Training images, instead of --data's train part.")] = None
+    model: Annotated[
+        str | None, typer.Option(help="The network, as for operate; by default the demo's, with --data digits.")
+    ] = None
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="File of weights: .safetensors, .pt or .pth; by default those that your factory gives."),
+    ] = None
+    data: Annotated[str | None, typer.Option(help=f"Source of all images: {SPECS}.")] = None
+    training_data: Annotated[
+        str | None, typer.Option(help="Images that the model was trained on; by default --data's train part.")
+    ] = None
     calibration_data: Annotated[
-        str | None, typer.Option(help="Images to decide on, instead of half of --data's test part.")
+        str | None, typer.Option(help="Images to decide on; by default half of --data's test part.")
     ] = None
     heldout_data: Annotated[
-        str | None, typer.Option(help="Images to report on, instead of half of --data's test part.")
+        str | None, typer.Option(help="Images to report on; by default half of --data's test part.")
     ] = None
-    image_size: Annotated[int | None, typer.Option(help="Resize images to this side in pixels.", min=1)] = None
-    mean: Annotated[str | None, typer.Option(help="Channel means, such as 0.49,0.48,0.45; else the checkpoint's.")] = (
-        None
-    )
-    std: Annotated[str | None, typer.Option(help="Channel standard deviations; else the checkpoint's.")] = None
-    device: Device = None
+    image_size: Annotated[
+        int | None, typer.Option(help="Resize images to this side, in pixels; by default not.", min=1)
+    ] = None
+    mean: Annotated[
+        str | None, typer.Option(help="Channel means, such as 0.49,0.48,0.45; by default the checkpoint's.")
+    ] = None
+    std: Annotated[str | None, typer.Option(help="Channel standard deviations; by default the checkpoint's.")] = None
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default cuda if there is one, else cpu.")
+    ] = None
     seed: Seed = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(InputOptions):
+    """Which model, which must be named, and which data."""
+
+    # Without `field` the inherited default would make --model optional.
+    model: Model = field()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeOptions:
     """How many spikes are sought, and in what memory."""
 
-    spikes: Annotated[int | None, typer.Option(help="K; by default one fewer than the classes.")] = None
+    spikes: Annotated[
+        int | None, typer.Option(help="K, how many spikes to find; by default one fewer than the classes.")
+    ] = None
     micro_batch: Annotated[
-        int | None, typer.Option(help="Stream the Hessian batch in parts of this size: less memory.")
+        int | None,
+        typer.Option(help="Stream the Hessian batch in parts of this size, to save memory; by default all at once."),
     ] = None
     basis: Annotated[
-        str | None, typer.Option(help="Where the Lanczos basis is: auto, device, host or disk (TMPDIR).")
+        str | None,
+        typer.Option(help="Where the Lanczos basis is kept: auto, device, host or disk (TMPDIR); by default auto."),
     ] = None
-    precision: Annotated[str | None, typer.Option(help="How the basis is stored: auto, full or bfloat16.")] = None
+    precision: Annotated[
+        str | None, typer.Option(help="How the basis is stored: auto, full or bfloat16; by default auto.")
+    ] = None
     basis_memory: Annotated[
-        float | None, typer.Option(help="GB that the basis may take; less means more restarts.")
+        float | None, typer.Option(help="GB that the basis may take; by default all that is free.")
     ] = None
-    loss: Annotated[str | None, typer.Option(help="cross-entropy, focal or class-balanced.")] = None
-    parameters: Annotated[str | None, typer.Option(help="Glob over the weights that may move, such as 'layer4.*'.")] = (
-        None
-    )
+    loss: Loss = None
+    parameters: Annotated[
+        str | None, typer.Option(help="Weights that may move, as a glob such as 'layer4.*'; by default all.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +103,15 @@ class SearchOptions(SpikeOptions):
     """How spikes are sought: on how many images, in how many steps."""
 
     lanczos_steps: Annotated[
-        int | None, typer.Option(help="m, the exact number of steps; by default until the spikes converge.")
+        int | None, typer.Option(help="m, the exact number of Lanczos steps; by default until the spikes converge.")
     ] = None
-    hessian_samples: Annotated[int | None, typer.Option(help="n, images in the Hessian batch.")] = None
+    hessian_samples: Annotated[
+        int | None,
+        typer.Option(
+            help=f"n, images in the Hessian batch; by default {SpikeSearch().hessian_samples}, "
+            "in spectrum and study 128."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +121,20 @@ class ConfigOptions(SearchOptions):
     preset: Annotated[
         str,
         typer.Option(
-            help="default, loop (Algorithm 2 with our settings), paper, paper:cifar100, paper:isic, paper:isic/focal, "
-            "paper:isic/class-balanced."
+            help="The algorithm: default; loop (the paper's, with our settings); or with the paper's settings "
+            "paper, paper:cifar100, paper:isic, paper:isic/focal, paper:isic/class-balanced."
         ),
     ] = "default"
-    batch_size: Annotated[int | None, typer.Option(help="Images per forward pass.")] = None
+    batch_size: Annotated[int | None, typer.Option(help=f"Images in a forward pass; by default {BATCH_SIZE}.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions(InputOptions):
+class StudyOptions(SpikeOptions, ModelOptions):
     """What every study takes."""
 
-    model: Model
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help=f"Relative residual at which a spike has converged; by default {SpikeSearch().tolerance}."),
+    ] = None
     out: Annotated[Path, typer.Option(help="Folder for the JSON and the figure.")] = Path("runs/study")
     as_json: Json = False

@@ -1,4 +1,4 @@
-"""Results go to stdout and everything else to stderr, so that a result can be piped on."""
+"""Output: results go to stdout, and everything else to stderr, so results can be piped."""
 
 import json
 from collections.abc import Iterable
@@ -8,16 +8,16 @@ from rich.console import Console
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """One JSON object on stdout."""
+    """Print one JSON object on stdout."""
     print(json.dumps(content, ensure_ascii=False))
 
 
 def notes() -> Console:
-    """Where progress and remarks go: stderr."""
+    """Return the console for progress and remarks: stderr."""
     return Console(stderr=True)
 
 
 def print_notes(lines: Iterable[str]) -> None:
-    """Remarks as they are, without markup."""
+    """Print lines on stderr as they are, without markup."""
     for line in lines:
         notes().print(line, highlight=False, markup=False, soft_wrap=True)

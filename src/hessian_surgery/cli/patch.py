@@ -1,4 +1,4 @@
-"""`hessian-surgery apply` and `revert`: a patch on a checkpoint file."""
+"""`hessian-surgery apply` and `revert`: patch a checkpoint file, or undo the patch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from hessian_surgery.weights.apply_patch import apply_patch, revert_patch
 class ApplyOptions:
     """The options of `apply`."""
 
-    base: Annotated[Path, typer.Argument(help="The file that the patch was made for.")]
+    base: Annotated[Path, typer.Argument(help="File that the patch was made for.")]
     patch: Patch
     out: OutputFile
 
@@ -24,7 +24,7 @@ class ApplyOptions:
 class RevertOptions:
     """The options of `revert`."""
 
-    patched: Annotated[Path, typer.Argument(help="A patched file.")]
+    patched: Annotated[Path, typer.Argument(help="The patched file.")]
     patch: Patch
     out: OutputFile
 

@@ -1,4 +1,4 @@
-"""`hessian-surgery study predictors`: what predicts the gain, over many models."""
+"""`hessian-surgery study predictors`: find what predicts the gain, over many models."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hessian_surgery.cli.configs import choose_config
+from hessian_surgery.cli.configs import choose_search
 from hessian_surgery.cli.inputs import choose_device, open_model
-from hessian_surgery.cli.options import ConfigOptions, InputOptions, Json, Splits
+from hessian_surgery.cli.options import InputOptions, Json, Loss, Splits
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import BarObserver
 from hessian_surgery.comparison.entries import parse_entry
@@ -26,32 +26,48 @@ from hessian_surgery.studies.predictors_report import describe, draw, to_markdow
 from hessian_surgery.studies.rank_correlations import Predictors, relate
 
 # Options that mean nothing without a model.
-ABOUT_A_MODEL = ("checkpoint", "loss", "mean", "std")
+ABOUT_A_MODEL = ("checkpoint", "loss", "mean", "std", "training_data", "calibration_data", "heldout_data")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictorsOptions(ConfigOptions, InputOptions):
+class PredictorsOptions(InputOptions):
     """The options of `study predictors`."""
 
-    diagnosis: Annotated[list[Path] | None, typer.Option(help="The JSON that diagnose printed about a model.")] = None
-    comparison: Annotated[list[Path] | None, typer.Option(help="The JSON that compare printed about it.")] = None
-    earlier: Annotated[list[Path] | None, typer.Option("--with", help="A predictors.json about other models.")] = None
-    method: Annotated[str, typer.Option(help="The method whose gain is predicted: an entry of compare.")] = METHOD
-    nets: Annotated[int, typer.Option(help="How many of the zoo's nets to train; 0 for none.")] = len(RECIPES)
-    per_class: Annotated[int | None, typer.Option(help="Images per class at most.", min=2)] = None
+    model: Annotated[
+        str | None, typer.Option(help="A network of your own, as for operate; by default small nets are trained.")
+    ] = None
+    data: Annotated[
+        str | None, typer.Option(help="Data of that network, or to train the small nets on; by default digits.")
+    ] = None
+    loss: Loss = None
+    diagnosis: Annotated[
+        list[Path] | None, typer.Option(help="File of what diagnose --json printed; give it with --comparison.")
+    ] = None
+    comparison: Annotated[
+        list[Path] | None, typer.Option(help="File of what compare --json printed for the same model.")
+    ] = None
+    earlier: Annotated[
+        list[Path] | None, typer.Option("--with", help="A predictors.json about other models, to join.")
+    ] = None
+    method: Annotated[str, typer.Option(help="Method of compare whose gain is predicted.")] = METHOD
+    nets: Annotated[int, typer.Option(help="How many small nets to train; 0 for none.")] = len(RECIPES)
+    per_class: Annotated[
+        int | None, typer.Option(help="Use at most this many images of a class; by default all.", min=2)
+    ] = None
     splits: Splits = 5
     out: Annotated[Path, typer.Option(help="Folder for the tables and the figure.")] = Path("runs/predictors")
     as_json: Json = False
 
 
 def study_predictors(options: PredictorsOptions) -> None:
-    """Relate what diagnose finds to the gain that compare finds, over many models."""
+    """Relate what diagnose finds to the gain that compare measures, over many models."""
     method = parse_entry(options.method).name
     options = replace(options, method=method)
     earlier = [case for path in options.earlier or () for case in load_cases(path, method)]
     stray = next((name for name in ABOUT_A_MODEL if getattr(options, name) is not None), None)
     if options.model is None and stray is not None:
-        raise InputError(f"model: missing; --{stray} is about a model of your own")
+        option = f"--{stray.replace('_', '-')}"
+        raise InputError(f"model: missing; {option} is about a model of your own; give --model, or leave it out")
     source = _zoo
     if options.model:
         source = _own
@@ -74,7 +90,7 @@ def study_predictors(options: PredictorsOptions) -> None:
 
 
 def write_predictors(folder: Path, result: Predictors, content: dict[str, Any]) -> None:
-    """Write the tables, the figure and, last, `predictors.json`."""
+    """Write the tables and the figure, and last `predictors.json`."""
     figure = draw(result)
     for suffix in ("svg", "png"):
         save_figure(figure, folder / f"predictors.{suffix}")
@@ -83,7 +99,7 @@ def write_predictors(folder: Path, result: Predictors, content: dict[str, Any]) 
 
 
 def _zoo(options: PredictorsOptions) -> Iterator[Case]:
-    """The nets of the zoo one by one, with a line for each."""
+    """Train and study the small nets one by one, with a line for each."""
     spec = options.data or "digits"
     group = _group(spec)
     device = choose_device(options.device)
@@ -107,10 +123,9 @@ def _zoo(options: PredictorsOptions) -> Iterator[Case]:
 
 
 def _own(options: PredictorsOptions) -> Iterator[Case]:
-    """A model of the user's, diagnosed and compared here."""
-    assert options.model is not None
-    if options.data is None:
-        raise InputError("data: missing; give the model's --data")
+    """Diagnose and compare a model of the user's."""
+    if options.model is None or options.data is None:
+        raise InputError("data: missing; give the model's data as --data")
     opened = open_model(options)
     print_notes(opened.remarks)
     parts = opened.parts
@@ -130,13 +145,13 @@ def _own(options: PredictorsOptions) -> Iterator[Case]:
             group,
             method=options.method,
             splits=options.splits,
-            config=choose_config(options),
+            config=SurgeryConfig(search=choose_search(options, SpikeSearch()), seed=options.seed),
             observer=observer,
         )
 
 
 def _files(options: PredictorsOptions) -> Iterator[Case]:
-    """Models that were diagnosed and compared before: pairs of files."""
+    """Read models that were diagnosed and compared before, from pairs of files."""
     diagnoses = options.diagnosis or []
     comparisons = options.comparison or []
     if len(diagnoses) != len(comparisons):
@@ -145,13 +160,15 @@ def _files(options: PredictorsOptions) -> Iterator[Case]:
         diagnosis = read_json(one, "diagnosis")
         comparison = read_json(other, "comparison")
         if "structure" not in diagnosis or "bias_shares" not in comparison:
-            raise InputError(f"diagnosis: {one} and {other} are not what diagnose --json and compare --json print")
+            raise InputError(
+                f"diagnosis: {one} and {other} are not what diagnose --json and compare --json print; give their output"
+            )
         named = comparison["inputs"]
         group = _group(named.get("data", other.stem))
         yield make_case(f"{named.get('model', 'smallnet')}, {group}", group, diagnosis, comparison, options.method)
 
 
 def _group(spec: str) -> str:
-    """The data set that a spec names, without its place."""
+    """Return the name of the data set in a spec, without its folder."""
     _, _, place = spec.partition(":")
     return Path(place).name or spec

@@ -1,4 +1,4 @@
-"""Progress in the terminal, on stderr: a bar for the whole operation and a line per iteration."""
+"""Show progress on stderr: a bar for the whole operation, and a line for each iteration."""
 
 from types import TracebackType
 from typing import Self
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.record import IterationRecord
 
-# Where each stage of an iteration lies on the bar: start, and share of the iteration.
+# Where each stage starts within an iteration's part of the bar, and its share of that part.
 STAGES = {
     "lanczos": (0.0, 0.3),
     "sensitivity": (0.3, 0.65),
@@ -21,11 +21,11 @@ STAGES = {
 
 
 class BarObserver(Observer):
-    """A bar with the stage and the time left, where stderr is a terminal.
+    """A bar with the stage and the time left, if stderr is a terminal.
 
     Args:
         console: where to print.
-        total: what the bar counts to; None where that shows later.
+        total: what the bar counts to; None if that is not known yet.
     """
 
     def __init__(self, console: Console, total: int | None = None) -> None:
@@ -52,7 +52,7 @@ class BarObserver(Observer):
         self._progress.stop()
 
     def remark(self, text: str) -> None:
-        """Name what comes now: beside the bar, or in a line where there is none."""
+        """Show what comes next: beside the bar, or in a line of its own if there is no bar."""
         if self._console.is_terminal:
             self._progress.update(self._task, description=escape(text), completed=0, total=None)
         else:
@@ -64,12 +64,12 @@ class BarObserver(Observer):
 
 
 class TerminalObserver(BarObserver):
-    """The bar of a whole operation, and a line per iteration.
+    """The bar of a whole operation, and a line for each iteration.
 
     Args:
         console: where to print.
         iterations: how many there will be.
-        opening: lines to print once work begins, which is when the input has been found good.
+        opening: lines to print when work begins. By then the input has been checked.
     """
 
     def __init__(self, console: Console, iterations: int, opening: tuple[str, ...] = ()) -> None:
@@ -79,21 +79,21 @@ class TerminalObserver(BarObserver):
         self._finished = 0
 
     def remark(self, text: str) -> None:
-        """Print a line once work begins."""
+        """Keep a line, to print when work begins."""
         self._opening.append(text)
 
     def stage(self, name: str, done: int, total: int) -> None:
-        """Move the bar within the present iteration."""
+        """Move the bar within the current iteration."""
         while self._opening:
             self._console.print(self._opening.pop(0), highlight=False, markup=False, soft_wrap=True)
         start, share = STAGES[name]
         text = f"iteration {self._finished + 1}/{self._total} · {name} {done}/{total}"
-        place = self._finished + start + share * done / total
-        # However quick a stage is, it is seen.
-        self._progress.update(self._task, completed=place, description=text, refresh=done == total)
+        position = self._finished + start + share * done / total
+        # Refresh at the end, so that a quick stage shows too.
+        self._progress.update(self._task, completed=position, description=text, refresh=done == total)
 
     def iteration(self, record: IterationRecord) -> None:
-        """Print the iteration's line."""
+        """Print the line of an iteration."""
         self._finished = record.iteration
         self._progress.update(self._task, completed=record.iteration)
         self._console.print(
@@ -106,7 +106,7 @@ class TerminalObserver(BarObserver):
 
 
 def _outcome(record: IterationRecord) -> str:
-    """What became of an iteration, in a column."""
+    """Say what became of an iteration, padded to one width."""
     if record.accepted:
         return "[green]accepted   [/]"
     return "[yellow]rolled back[/]" if record.reach > 0 else "[yellow]no step    [/]"

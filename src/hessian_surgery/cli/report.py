@@ -1,4 +1,4 @@
-"""`hessian-surgery report`: a finished run again, in the terminal, as Markdown, JSON or a page."""
+"""`hessian-surgery report`: show a finished run in the terminal, as Markdown, JSON or a page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +26,16 @@ class ReportOptions:
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a table.")] = False
     html: Annotated[bool, typer.Option("--html", help="Write report.html again.")] = False
     comparison: Annotated[
-        Path | None, typer.Option("--compare", help="With --html: a comparison's folder, to show its front as well.")
+        Path | None, typer.Option("--compare", help="With --html: show the front of the comparison in this folder too.")
     ] = None
     figures: Figures = None
     as_json: Json = False
 
 
 def report(options: ReportOptions) -> None:
-    """Show a finished run; every statistic is computed again from the answer to each image."""
+    """Show a finished run; every statistic is computed again from the stored predictions."""
     if options.comparison is not None and not options.html:
-        raise InputError(f"compare: got {options.comparison}, but only the page shows its front; add --html")
+        raise InputError(f"compare: got {options.comparison}, but only the page shows a front; add --html")
     if options.figures:
         save_figures(options.figures, run_figures(load_run(options.run)))
         print_notes([f"figures: {options.figures}"])

@@ -1,4 +1,4 @@
-"""Results as a person reads them: per-class tables, the verdict, a diagnosis, a cost."""
+"""Print results for a person: per-class tables, the verdict, a diagnosis, a cost."""
 
 from typing import Any
 
@@ -19,8 +19,9 @@ COLOURS = {"better": "green", "worse": "red", "no detectable change": "yellow"}
 
 
 def print_findings(console: Console, findings: Findings) -> None:
-    """The held-out images, class by class, then all together, then the verdict."""
-    images, tests = findings.heldout, findings.tests
+    """Print each class of the held-out images, then figures for all, then the verdict."""
+    images = findings.heldout
+    tests = findings.tests
     before, after = images.metrics()
     table = Table(title=f"{len(images.labels)} held-out images", title_justify="left")
     for heading in ("class", "images", "before %", "after %", "change pp", "visible", "p (Holm)"):
@@ -59,7 +60,7 @@ def _summary(findings: Findings) -> Table:
 
 
 def describe_choices(choices: dict[str, Any]) -> str:
-    """One line on what the config left open: directions, budget or p, and the protected classes."""
+    """Say in one line how what the config left open was settled."""
     protected = ", ".join(choices["protected"]) or "none"
     if "spikes" in choices:
         how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
@@ -70,8 +71,8 @@ def describe_choices(choices: dict[str, Any]) -> str:
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
-    """Class accuracies, S, its structure, and the advice."""
-    console.print("[italic]Accuracy, and its answer to each spike λ (pp per 0.01 of amplitude)[/]", highlight=False)
+    """Print class accuracies, S, its structure, and the advice."""
+    console.print("[italic]Accuracy, and its response to each spike λ (pp per 0.01 of amplitude)[/]", highlight=False)
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("class", overflow="ellipsis", max_width=12)
     table.add_column("% \\[95 %]", justify="right", no_wrap=True)
@@ -101,7 +102,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
 
 
 def print_cost(console: Console, cost: Cost) -> None:
-    """What `--dry-run` says."""
+    """Print what `--dry-run` shows."""
     rows = {
         "weights that may move": f"{cost.weights:,}",
         "directions": f"{cost.directions}",
@@ -122,7 +123,7 @@ def print_cost(console: Console, cost: Cost) -> None:
 
 
 def print_fronts(console: Console, fronts: Fronts) -> None:
-    """The table of a comparison, and the advice."""
+    """Print the table of a comparison, and the advice."""
     shown = Table(box=None, pad_edge=False)
     base = {name: 100 * value for name, value in fronts.base.items()}
     console.print(

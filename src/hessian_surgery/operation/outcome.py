@@ -19,12 +19,10 @@ from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.history import history_text
 from hessian_surgery.operation.record import IterationRecord
 from hessian_surgery.operation.state_file import forget_state
+from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.checkpoint import Checkpoint
 from hessian_surgery.weights.patch import WeightPatch, make_patch
 from hessian_surgery.weights.tensorfile import read_tensors, save_like, save_tensors
-
-# Of `result.json`.
-SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from hessian_surgery.report.comparison_page import comparison_page
 from hessian_surgery.report.diagnosis_page import diagnosis_page
 from hessian_surgery.report.run import load_run
 from hessian_surgery.report.run_page import run_page
+from hessian_surgery.version import SCHEMA_VERSION
 
 PAGE = "report.html"
-# The form of compare.json and diagnosis.json that the pages read.
-SCHEMA_VERSION = 2
 
 
 def write_report(folder: str | Path, comparison: str | Path | None = None) -> Path:

@@ -168,7 +168,7 @@ def _density_storage(finder: SpikeFinder, steps: int) -> Storage:
     require(steps >= 1, "density_steps", steps, "at least 1")
     space = finder.space
     taken = basis_bytes(finder.storage, space) if finder.storage.place == "device" else 0
-    search = replace(finder.search, lanczos_steps=min(steps, space.dimension))
+    search = replace(finder.search, spikes=None, lanczos_steps=min(steps, space.dimension))
     storage = plan_basis(finder.classifier, space, finder.data, search, 0, taken=taken)
     LOG.info(f"density: {describe_storage(storage, space)}")
     return storage

@@ -25,11 +25,11 @@ import hessian_surgery as hs
 from benchmarks.peers import PEERS, Batch, Peer
 from hessian_surgery.cli.inputs import open_model
 from hessian_surgery.cli.options import InputOptions
+from hessian_surgery.cuda_graphs import recorded_function
 from hessian_surgery.curvature import batch_operator
 from hessian_surgery.curvature.basis import inner, length
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.resnet import resnet18, resnet50
-from hessian_surgery.recording import recorded_function
 
 NETWORKS = {"resnet18": resnet18, "resnet50": resnet50}
 SAMPLES = 128

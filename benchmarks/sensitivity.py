@@ -25,7 +25,7 @@ from hessian_surgery.cli.inputs import OpenedModel
 from hessian_surgery.curvature.basis import Basis, length
 from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.directions.logit_changes import logits_after
-from hessian_surgery.evidence.rates import soft_rates
+from hessian_surgery.evidence.accuracies import soft_rates
 from hessian_surgery.paper.amplitude import curvature_amplitude
 from hessian_surgery.paper.sensitivity import sensitivity_from_answers
 from hessian_surgery.paper.sensitivity_gradients import MATCH, matched_temperature

@@ -20,7 +20,7 @@ from hessian_surgery.comparison.compared_model import ComparedModel, compute_out
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.data.splits import join_sets
-from hessian_surgery.evidence.rates import rates, soft_rates
+from hessian_surgery.evidence.accuracies import rates, soft_rates
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.observer import Observer

@@ -13,9 +13,9 @@ RANKS = (
     "errors",
     "version",
     "seeding",
-    "importing",
+    "import_by_name",
     "files",
-    "recording",
+    "cuda_graphs",
     "data",
     "weights",
     "model",
@@ -33,7 +33,7 @@ RANKS = (
     "__main__",
 )
 # The one place where the default operation's room knows of the paper's.
-DISPATCHER = "operation/dispatch.py"
+DISPATCHER = "operation/algorithms.py"
 
 
 def sources():

@@ -5,7 +5,7 @@ import torch
 
 import hessian_surgery as hs
 from conftest import real
-from hessian_surgery.baselines.edits import ChainState
+from hessian_surgery.baselines.model_edits import ChainState
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import FINE_TAUS, logit_adjustment
 from hessian_surgery.data.splits import join_sets

@@ -3,7 +3,7 @@ import pytest
 
 import hessian_surgery as hs
 from hessian_surgery.baselines.choice import choose_within_floor
-from hessian_surgery.evidence.rates import Rates
+from hessian_surgery.evidence.accuracies import Rates
 
 
 def test_the_least_sigma_above_the_floor_is_chosen():

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery import recording
+from hessian_surgery import cuda_graphs
 from hessian_surgery.baselines import training_step
 from hessian_surgery.baselines.finetune import FINETUNES, FinetuneConfig, finetune
 from hessian_surgery.baselines.training_step import recorded_step, start_training, step
@@ -371,10 +371,10 @@ def test_recorded_steps_are_the_plain_ones(net):
     plain = started(copy.deepcopy(first))
     replayed = started(copy.deepcopy(first))
     batches = [(torch.randn(16, 3, 32, 32).cuda(), torch.randint(10, (16,)).cuda()) for _ in range(5)]
-    recording._refused.clear()
+    cuda_graphs._refused.clear()
     with deterministic_kernels():
         replay = recorded_step(replayed, *batches[0])
-        assert not recording._refused
+        assert not cuda_graphs._refused
         assert same(tensors(first.cuda()), tensors(replayed.classifier.module))
         assert not any(moment.any() for moment in replayed.moments.values())
         torch.cuda.manual_seed(1)
@@ -405,23 +405,23 @@ class Asking(nn.Module):
 
 @needs_gpu
 def test_what_cannot_be_recorded_is_run_as_it_is(data):
-    recording._refused.clear()
+    cuda_graphs._refused.clear()
     torch.manual_seed(0)
     net = nn.Sequential(Asking(), SmallNet(10)).cuda()
     before = tensors(net)
     state = torch.cuda.get_rng_state()
     finetune(net, data, FinetuneConfig(epochs=2, head_epochs=1, project=searched(2, 30, 128)))
-    assert recording._refused
+    assert cuda_graphs._refused
     assert moved(before, net) == set(before)
     assert torch.equal(torch.cuda.get_rng_state(), state)
     torch.rand(3, device="cuda")
-    recording._refused.clear()
+    cuda_graphs._refused.clear()
 
 
 @needs_gpu
 def test_every_ready_made_run_on_a_gpu(data):
     """They are recorded, they lower their loss, and the global random state is untouched."""
-    recording._refused.clear()
+    cuda_graphs._refused.clear()
     torch.manual_seed(0)
     start = SmallNet(10).eval()
     inputs = data.inputs()
@@ -431,7 +431,7 @@ def test_every_ready_made_run_on_a_gpu(data):
         loss = make_loss(config.loss, data.counts)
         state = torch.cuda.get_rng_state()
         finetune(net, data, replace(config, epochs=6, head_epochs=min(1, config.head_epochs), learning_rate=1e-2))
-        assert not recording._refused
+        assert not cuda_graphs._refused
         assert torch.equal(torch.cuda.get_rng_state(), state)
         with torch.no_grad():
             assert loss(net.cpu()(inputs), labels) < 0.8 * loss(start(inputs), labels)

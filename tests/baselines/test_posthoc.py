@@ -11,15 +11,15 @@ import hessian_surgery as hs
 from conftest import soft_objective
 from hessian_surgery.baselines import last_layer
 from hessian_surgery.baselines.choice import choose_within_floor
-from hessian_surgery.baselines.edits import ChainState, apply_edits
+from hessian_surgery.baselines.model_edits import ChainState, apply_edits
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import FINE_TAUS, POSTHOC, TAUS, operation_step, step_along
 from hessian_surgery.comparison.entries import FAMILIES
 from hessian_surgery.data.splits import stratified_folds
-from hessian_surgery.evidence.rates import TEMPERATURE, logit_unit, rates
+from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit, rates
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import Head
-from hessian_surgery.operation.fit import PRICES
+from hessian_surgery.operation.coefficient_fit import PRICES
 
 
 def folds(labels):

@@ -15,7 +15,7 @@ from hessian_surgery.comparison.compare import compare, compare_logits
 from hessian_surgery.comparison.entries import parse_entry
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_entry import RunContext, fit_chain
-from hessian_surgery.evidence.rates import rates
+from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.paper.loop import Observer
 

@@ -19,7 +19,7 @@ from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after
 from hessian_surgery.directions.random import random_directions
 from hessian_surgery.directions.spikes import spike_directions
-from hessian_surgery.evidence.rates import TEMPERATURE, logit_unit
+from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
 from hessian_surgery.seeding import generator

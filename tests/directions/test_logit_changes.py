@@ -6,7 +6,7 @@ from torch import nn
 
 import hessian_surgery as hs
 from conftest import build
-from hessian_surgery import recording as capture
+from hessian_surgery import cuda_graphs as capture
 from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.directions import family
 from hessian_surgery.directions.family import Probe

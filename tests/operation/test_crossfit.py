@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from hessian_surgery.evidence.rates import Rates, rates
+from hessian_surgery.evidence.accuracies import Rates, rates
+from hessian_surgery.operation.coefficient_fit import PRICES, SHARES, fit_path
 from hessian_surgery.operation.crossfit import (
     FOLDS,
     CandidateSteps,
@@ -14,7 +15,6 @@ from hessian_surgery.operation.crossfit import (
     cross_fit,
     make_folds,
 )
-from hessian_surgery.operation.fit import PRICES, SHARES, fit_path
 from hessian_surgery.operation.goal import Goal
 
 FREE = Goal("sigma", 0.0, np.full(3, -np.inf))

@@ -4,7 +4,7 @@ import torch
 
 import hessian_surgery as hs
 from conftest import operate
-from hessian_surgery.evidence.rates import Rates
+from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.feasibility import Infeasible, require_reachable
 from hessian_surgery.operation.goal import Goal

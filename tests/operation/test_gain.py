@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from hessian_surgery.evidence.rates import Rates
+from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.operation.gain import estimate_gain, is_worth_a_step, is_worth_another
 from hessian_surgery.operation.goal import Goal
-from hessian_surgery.operation.record import Gain
+from hessian_surgery.operation.iteration_record import Gain
 
 FREE = Goal("sigma", 0.0, np.full(3, -np.inf))
 

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 import hessian_surgery as hs
 from hessian_surgery.data.class_names import class_number
-from hessian_surgery.evidence.rates import Rates, rates, soft_rates
+from hessian_surgery.evidence.accuracies import Rates, rates, soft_rates
 from hessian_surgery.operation.goal import NEAR_WORST, PENALTY, Goal, make_goal
 from hessian_surgery.operation.protection import default_max_drop
 

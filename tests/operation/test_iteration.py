@@ -11,7 +11,7 @@ from torch import nn
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.data.sources import Parts
-from hessian_surgery.evidence.rates import rates
+from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation import gain as gains
 from hessian_surgery.operation import iteration, proposal

@@ -17,7 +17,7 @@ from conftest import build
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.directions import soft_accuracy
 from hessian_surgery.directions.logit_changes import logits_after
-from hessian_surgery.evidence.rates import margins
+from hessian_surgery.evidence.accuracies import margins
 from hessian_surgery.paper.sensitivity_gradients import MATCH, gradient_sensitivity, matched_temperature
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import Rates
+from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.types import Array
 
 

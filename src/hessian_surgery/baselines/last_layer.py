@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from scipy.optimize import minimize
 from torch import Tensor
 
-from hessian_surgery.baselines.edits import HeadEdit
+from hessian_surgery.baselines.model_edits import HeadEdit
 from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.head import Head

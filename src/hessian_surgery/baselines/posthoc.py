@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.baselines.choice import unbeaten
-from hessian_surgery.baselines.edits import ChainState, Edit, LogitMap, WeightStep
 from hessian_surgery.baselines.last_layer import refit
+from hessian_surgery.baselines.model_edits import ChainState, Edit, LogitMap, WeightStep
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.directions.family import Directions, join
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import Rates, logit_unit, rates
+from hessian_surgery.evidence.accuracies import Rates, logit_unit, rates
+from hessian_surgery.operation.coefficient_fit import candidates, fit_path
 from hessian_surgery.operation.crossfit import CandidateSteps, Surrogate
-from hessian_surgery.operation.fit import candidates, fit_path
 from hessian_surgery.operation.goal import make_goal
 from hessian_surgery.operation.protection import default_max_drop, default_threshold
 from hessian_surgery.types import Array

@@ -8,12 +8,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from hessian_surgery.cuda_graphs import can_record, record
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.losses import Loss
 from hessian_surgery.model.parameters import ParameterSpace
-from hessian_surgery.recording import can_record, record
 
 Step: TypeAlias = Callable[[Inputs, Tensor], None]
 

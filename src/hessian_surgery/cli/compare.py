@@ -10,16 +10,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hessian_surgery.baselines.edits import apply_edits
 from hessian_surgery.baselines.finetune import FINETUNES
+from hessian_surgery.baselines.model_edits import apply_edits
 from hessian_surgery.baselines.outputs import load_logits
 from hessian_surgery.baselines.posthoc import FROM_LOGITS, POSTHOC
 from hessian_surgery.cli.configs import choose_config
 from hessian_surgery.cli.folders import check_comparison_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, choose_device, digits_net, open_model, recorded_options
-from hessian_surgery.cli.numbers import parse_numbers
 from hessian_surgery.cli.options import ConfigOptions, Figures, InputOptions, Json, Splits
 from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.parse_numbers import parse_numbers
 from hessian_surgery.cli.progress import BarObserver
 from hessian_surgery.cli.tables import print_fronts
 from hessian_surgery.comparison.advice import Advice, advise

@@ -3,8 +3,8 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from hessian_surgery.cli.numbers import parse_number
 from hessian_surgery.cli.options import ConfigOptions
+from hessian_surgery.cli.parse_numbers import parse_number
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.errors import InputError
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from hessian_surgery.cli.configs import given_options
-from hessian_surgery.cli.numbers import parse_numbers
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import notes
+from hessian_surgery.cli.parse_numbers import parse_numbers
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.sources import IMAGE_KINDS, PARTS, Parts, open_data
 from hessian_surgery.errors import InputError

@@ -16,7 +16,7 @@ from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import TerminalObserver
 from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
 from hessian_surgery.files import claimed, write_text
-from hessian_surgery.operation.acceptance import Criteria, read_criteria, unmet
+from hessian_surgery.operation.acceptance_criteria import Criteria, read_criteria, unmet
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.cost import estimate_cost
 from hessian_surgery.operation.operate import operate as operate_on_model

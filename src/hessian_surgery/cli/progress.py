@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.record import IterationRecord
 
 # Where each stage starts within an iteration's part of the bar, and its share of that part.
 STAGES = {

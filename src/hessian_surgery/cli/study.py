@@ -12,9 +12,9 @@ import typer
 
 from hessian_surgery.cli.configs import choose_search
 from hessian_surgery.cli.inputs import OpenedModel, open_model
-from hessian_surgery.cli.numbers import parse_whole_numbers
 from hessian_surgery.cli.options import SearchOptions, StudyOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.parse_numbers import parse_whole_numbers
 from hessian_surgery.cli.progress import BarObserver
 from hessian_surgery.files import write_json
 from hessian_surgery.operation.environment import environment

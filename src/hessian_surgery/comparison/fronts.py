@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.baselines.edits import Edit
+from hessian_surgery.baselines.model_edits import Edit
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.comparison.bootstrap import Tally, difference, draw_weights, gap_to_front, mean_gap, tally
 from hessian_surgery.comparison.protocol import Protocol, Split

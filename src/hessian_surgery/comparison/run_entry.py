@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.baselines.choice import choose_within_floor
-from hessian_surgery.baselines.edits import ChainState, Edit, apply_edits
 from hessian_surgery.baselines.finetune import FINETUNES, finetune
+from hessian_surgery.baselines.model_edits import ChainState, Edit, apply_edits
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import Candidate
 from hessian_surgery.comparison.compared_model import ComparedModel
@@ -19,10 +19,10 @@ from hessian_surgery.comparison.entries import OPERATIONS, WHOLE, Entry, posthoc
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import rates
+from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
-from hessian_surgery.operation.dispatch import algorithm_of
 from hessian_surgery.operation.driver import run
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare

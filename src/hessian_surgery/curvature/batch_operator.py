@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointError
 
+from hessian_surgery.cuda_graphs import recordable, recorded_function
 from hessian_surgery.curvature.operators import Product, SymmetricOperator
 from hessian_surgery.curvature.second_derivatives import cheap_second_derivatives
 from hessian_surgery.data.batches import Inputs
@@ -17,7 +18,6 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier, as_classifier, deterministic_kernels
 from hessian_surgery.model.losses import Loss, cross_entropy
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
-from hessian_surgery.recording import recordable, recorded_function
 
 
 class BatchOperator(SymmetricOperator):

@@ -15,7 +15,7 @@ from hessian_surgery.data.readers.isic import read_isic
 from hessian_surgery.data.readers.parquet import parquet_files, read_parquet
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
-from hessian_surgery.importing import call_object
+from hessian_surgery.import_by_name import call_object
 
 SPECS = "digits, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
 IMAGE_KINDS = ("parquet", "imagefolder", "cifar10", "cifar100", "isic")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.directions.family import Directions, Probe
-from hessian_surgery.evidence.rates import logit_unit
+from hessian_surgery.evidence.accuracies import logit_unit
 from hessian_surgery.model.evaluation import output_name
 from hessian_surgery.model.head import Head
 

@@ -12,7 +12,7 @@ from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.directions.family import Directions, Probe, allocate_rows, probe_directions
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import TEMPERATURE, logit_unit
+from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 
 # The most training images that class gradients are taken over.
 TRAINING_IMAGES = 5000

@@ -18,7 +18,7 @@ from hessian_surgery.directions.logit_changes import (
     logit_tangents,
     logits_after,
 )
-from hessian_surgery.evidence.rates import logit_unit
+from hessian_surgery.evidence.accuracies import logit_unit
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE
 from hessian_surgery.model.parameters import ParameterSpace

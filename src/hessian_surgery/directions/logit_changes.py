@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from hessian_surgery.cuda_graphs import batchwise
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits, compute_logits
 from hessian_surgery.model.parameters import ParameterSpace
-from hessian_surgery.recording import batchwise
 
 # How far a difference moves the logits, root mean square, in units of `logit_unit`. On ResNet-50 it
 # is about 3 % away from the derivative, and far above the rounding of float32.

@@ -6,14 +6,14 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from hessian_surgery.cuda_graphs import batchwise
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import true_class_probability
+from hessian_surgery.evidence.accuracies import true_class_probability
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.parameters import ParameterSpace
-from hessian_surgery.recording import batchwise
 
 # Recording a pass saves time from this many batches on.
 WORTH_RECORDING = 16

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.importing import call_object
+from hessian_surgery.import_by_name import call_object
 from hessian_surgery.model.resnet import resnet18, resnet34, resnet50
 from hessian_surgery.model.smallnet import smallnet
 

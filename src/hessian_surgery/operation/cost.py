@@ -12,8 +12,8 @@ from hessian_surgery.directions.class_gradients import MICRO, gradient_images
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.parameters import parameter_space
+from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig
-from hessian_surgery.operation.dispatch import algorithm_of
 
 # Lanczos steps per spike until convergence: 2 to 3 on ResNet-50 and the digits net.
 STEPS_PER_SPIKE = 3

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.data.splits import stratified_folds
-from hessian_surgery.evidence.rates import Rates, answer_rates, rates
-from hessian_surgery.operation.fit import PRICES, SHARES, fit_path
+from hessian_surgery.evidence.accuracies import Rates, answer_rates, rates
+from hessian_surgery.operation.coefficient_fit import PRICES, SHARES, fit_path
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.seeding import generator
 from hessian_surgery.types import Array

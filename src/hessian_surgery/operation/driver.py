@@ -10,9 +10,9 @@ import torch
 from hessian_surgery.curvature.search import NoSpikes
 from hessian_surgery.errors import InputError
 from hessian_surgery.operation.history import HistoryWriter, load_history
+from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem
-from hessian_surgery.operation.record import IterationRecord
 from hessian_surgery.operation.state_file import Packed, Unpack, fingerprint, load_state, save_state
 from hessian_surgery.types import Array
 

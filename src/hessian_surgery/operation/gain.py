@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.evidence.rates import Rates
+from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.operation.goal import Goal
-from hessian_surgery.operation.record import Gain
+from hessian_surgery.operation.iteration_record import Gain
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessian_surgery.evidence.rates import Rates
+from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.types import Array
 
 Target: TypeAlias = Literal["sigma", "worst"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import append_text, write_text
+from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.record import IterationRecord
 
 
 class HistoryWriter(Observer):

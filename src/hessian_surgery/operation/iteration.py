@@ -11,16 +11,16 @@ from torch import Tensor
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.evidence.metrics import sigma
+from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.driver import Algorithm, Ending, Work
-from hessian_surgery.operation.fit import PRICES
 from hessian_surgery.operation.gain import is_worth_a_step, is_worth_another
+from hessian_surgery.operation.iteration_record import StepRecord
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.proposal import Proposal, find_responses, operation_goal, propose
 from hessian_surgery.operation.protection import protection
-from hessian_surgery.operation.record import StepRecord
 from hessian_surgery.operation.state_file import Packed
 from hessian_surgery.operation.step import TriedStep, try_step
 from hessian_surgery.types import Array

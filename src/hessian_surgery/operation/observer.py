@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hessian_surgery.operation.record import IterationRecord
+from hessian_surgery.operation.iteration_record import IterationRecord
 
 
 class Observer:

@@ -16,15 +16,15 @@ from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import Answers, answer
+from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
-from hessian_surgery.operation.dispatch import algorithm_of
 from hessian_surgery.operation.driver import Ending, run_in_folder
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.front import describe_front
+from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
 from hessian_surgery.operation.problem import Problem, prepare
-from hessian_surgery.operation.record import IterationRecord
 from hessian_surgery.operation.warnings import find_warnings
 from hessian_surgery.weights.checkpoint import stored_state
 

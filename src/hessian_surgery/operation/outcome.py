@@ -17,7 +17,7 @@ from hessian_surgery.evidence.verdict import Verdict, judge
 from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.history import history_text
-from hessian_surgery.operation.record import IterationRecord
+from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.state_file import forget_state
 from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.checkpoint import Checkpoint

@@ -13,7 +13,7 @@ from hessian_surgery.directions.class_gradients import class_gradients
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.spikes import spike_directions
-from hessian_surgery.evidence.rates import TEMPERATURE, Rates, logit_unit, soft_rates
+from hessian_surgery.evidence.accuracies import TEMPERATURE, Rates, logit_unit, soft_rates
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
 from hessian_surgery.operation.config import SurgeryConfig
@@ -22,10 +22,10 @@ from hessian_surgery.operation.feasibility import require_reachable
 from hessian_surgery.operation.front import predict_front
 from hessian_surgery.operation.gain import estimate_gain
 from hessian_surgery.operation.goal import Goal, Target, make_goal
+from hessian_surgery.operation.iteration_record import Gain, Responses
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.protection import protection
-from hessian_surgery.operation.record import Gain, Responses
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hessian_surgery.directions.family import Directions
 from hessian_surgery.directions.logit_changes import logits_after
-from hessian_surgery.evidence.rates import Rates, rates
+from hessian_surgery.evidence.accuracies import Rates, rates
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.types import Array

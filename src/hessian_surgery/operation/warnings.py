@@ -7,8 +7,8 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import class_accuracy, sigma
 from hessian_surgery.evidence.paired_tests import FEW_IMAGES
+from hessian_surgery.operation.iteration_record import IterationRecord, StepRecord
 from hessian_surgery.operation.problem import Problem
-from hessian_surgery.operation.record import IterationRecord, StepRecord
 from hessian_surgery.types import Array
 
 

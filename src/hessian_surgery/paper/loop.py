@@ -14,18 +14,18 @@ from hessian_surgery.curvature.search import NoSpikes, SpikeFinder
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.driver import Algorithm, Ending, Work
 from hessian_surgery.operation.goal import Target
+from hessian_surgery.operation.iteration_record import Responses
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.protection import Protection
-from hessian_surgery.operation.record import Responses
 from hessian_surgery.paper.amplitude import Controller, Signal, curvature_amplitude, start_control
 from hessian_surgery.paper.config import LoopConfig
-from hessian_surgery.paper.phases import accumulate, overlap, staleness
+from hessian_surgery.paper.deflation_phases import accumulate, overlap, staleness
+from hessian_surgery.paper.loop_record import LoopRecord
+from hessian_surgery.paper.loop_state import LoopState, pack, unpack
 from hessian_surgery.paper.plan import Plan, plan, recommended_exponent, strong_floor, strong_threshold
-from hessian_surgery.paper.record import LoopRecord
 from hessian_surgery.paper.sensitivity import accuracies, sensitivity
 from hessian_surgery.paper.sensitivity_gradients import MATCHED_ALONG, MATCHED_ON, gradient_sensitivity
-from hessian_surgery.paper.state import LoopState, pack, unpack
 from hessian_surgery.types import Array
 
 # The accuracy that a protected class may be planned to lose in an iteration (the paper's 1 %).

@@ -14,7 +14,7 @@ from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.rates import margins
+from hessian_surgery.evidence.accuracies import margins
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE
 from hessian_surgery.types import Array, Progress

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery.baselines.edits import ChainState, HeadEdit, LogitMap, WeightStep, apply_edits
+from hessian_surgery.baselines.model_edits import ChainState, HeadEdit, LogitMap, WeightStep, apply_edits
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.directions.family import Directions
 from hessian_surgery.model.head import Head

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hessian_surgery.operation.record import IterationRecord
+from hessian_surgery.operation.iteration_record import IterationRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.state_file import Packed, find_weights, name_weights, state_folder
 from hessian_surgery.paper.amplitude import AdamControl, Controller, GammaControl
 from hessian_surgery.paper.config import LoopConfig
-from hessian_surgery.paper.phases import keep
+from hessian_surgery.paper.deflation_phases import keep
 from hessian_surgery.types import Array
 from hessian_surgery.weights.tensorfile import read_header, read_tensors, save_tensors
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import soft_objective
-from hessian_surgery.evidence.rates import logit_unit, rates, soft_rates, true_class_probability
+from hessian_surgery.evidence.accuracies import logit_unit, rates, soft_rates, true_class_probability
 
 
 def made_up(seed, images=60, classes=4, dtype=torch.float64):

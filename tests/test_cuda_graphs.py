@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
-from hessian_surgery import recording
+from hessian_surgery import cuda_graphs
 from hessian_surgery.model.resnet import resnet18
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: nothing is recorded here")
@@ -16,7 +16,7 @@ def test_on_a_cpu_the_function_is_run_as_it_is():
     def double(vector):
         return 2 * vector
 
-    assert recording.recorded_function(double, torch.zeros(3)) is double
+    assert cuda_graphs.recorded_function(double, torch.zeros(3)) is double
 
 
 class FakeGenerator:
@@ -52,9 +52,9 @@ def fake_gpu(monkeypatch):
         yield  # after a failure the stream stays, as PyTorch leaves it
         gpu.current = "present"
 
-    monkeypatch.setattr(recording, "_refused", set())
-    monkeypatch.setattr(recording, "_stream", lambda device: "side")
-    monkeypatch.setattr(recording, "recordable", lambda device: nullcontext())
+    monkeypatch.setattr(cuda_graphs, "_refused", set())
+    monkeypatch.setattr(cuda_graphs, "_stream", lambda device: "side")
+    monkeypatch.setattr(cuda_graphs, "recordable", lambda device: nullcontext())
     for name, value in {
         "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None),
         "current_stream": lambda device: gpu.current,
@@ -76,12 +76,12 @@ def test_work_is_warmed_up_and_recorded_once(fake_gpu):
         calls.append(fake_gpu.current)
         return len(calls)
 
-    graph, result = recording.record(work, GPU, warm_up=3)
+    graph, result = cuda_graphs.record(work, GPU, warm_up=3)
     assert len(calls) == result == 4
     assert fake_gpu.current == "present"
     assert fake_gpu.pools == [None]
     assert hasattr(graph, "replay")
-    assert recording.can_record(GPU)
+    assert cuda_graphs.can_record(GPU)
 
 
 def test_a_failed_recording_leaves_nothing_stuck_and_is_not_tried_again(fake_gpu):
@@ -91,10 +91,10 @@ def test_a_failed_recording_leaves_nothing_stuck_and_is_not_tried_again(fake_gpu
         if fake_gpu.current != "present":
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    assert recording.record(work, GPU) is None
+    assert cuda_graphs.record(work, GPU) is None
     assert fake_gpu.current == "present"
     assert not fake_gpu.generator.waiting
-    assert not recording.can_record(GPU)
+    assert not cuda_graphs.can_record(GPU)
 
 
 def test_bugs_and_a_full_memory_are_not_taken_for_a_failed_recording(fake_gpu):
@@ -103,11 +103,11 @@ def test_bugs_and_a_full_memory_are_not_taken_for_a_failed_recording(fake_gpu):
             raise torch.OutOfMemoryError
 
     with pytest.raises(torch.OutOfMemoryError):
-        recording.record(full, GPU)
+        cuda_graphs.record(full, GPU)
     with pytest.raises(RuntimeError, match="size"):
-        recording.record(lambda: torch.ones(2) @ torch.ones(3), GPU)
-    assert recording.can_record(GPU)
-    assert not recording.can_record(torch.device("cpu"))
+        cuda_graphs.record(lambda: torch.ones(2) @ torch.ones(3), GPU)
+    assert cuda_graphs.can_record(GPU)
+    assert not cuda_graphs.can_record(torch.device("cpu"))
 
 
 def test_a_replay_copies_arguments_in_and_results_out(monkeypatch):
@@ -115,11 +115,11 @@ def test_a_replay_copies_arguments_in_and_results_out(monkeypatch):
         result = work()
         return SimpleNamespace(replay=lambda: result.copy_(work())), result
 
-    monkeypatch.setattr(recording, "can_record", lambda device: True)
-    monkeypatch.setattr(recording, "_pool", lambda device: None)
-    monkeypatch.setattr(recording, "record", record)
+    monkeypatch.setattr(cuda_graphs, "can_record", lambda device: True)
+    monkeypatch.setattr(cuda_graphs, "_pool", lambda device: None)
+    monkeypatch.setattr(cuda_graphs, "record", record)
     example = torch.zeros(3)
-    double = recording.recorded_function(lambda vector: 2 * vector, example)
+    double = cuda_graphs.recorded_function(lambda vector: 2 * vector, example)
     first = double(torch.ones(3))
     assert torch.equal(double(torch.full((3,), 2.0)), torch.full((3,), 4.0))
     assert torch.equal(first, torch.full((3,), 2.0))
@@ -131,19 +131,19 @@ def test_a_replay_copies_arguments_in_and_results_out(monkeypatch):
 @needs_gpu
 def test_what_cannot_be_recorded_is_run_as_it_is():
     """Then the stream is the one before, and random numbers can be drawn."""
-    recording._refused.clear()
+    cuda_graphs._refused.clear()
     before = torch.cuda.current_stream()
 
     def asking(vector):
         return vector * vector.sum().item()
 
     ones = torch.ones(3, device="cuda")
-    assert recording.recorded_function(asking, ones) is asking
-    assert recording._refused == {ones.device}
+    assert cuda_graphs.recorded_function(asking, ones) is asking
+    assert cuda_graphs._refused == {ones.device}
     assert torch.cuda.current_stream() == before
     assert torch.rand(3, device="cuda").sum() > 0
-    recording._refused.clear()
-    recording._pool.cache_clear()  # the pool of a failed recording cannot be used again
+    cuda_graphs._refused.clear()
+    cuda_graphs._pool.cache_clear()  # the pool of a failed recording cannot be used again
 
 
 @needs_gpu
@@ -151,10 +151,10 @@ def test_a_recorded_product_is_the_plain_one():
     """Also after other work could have taken freed memory, and with two operators in turn."""
     torch.manual_seed(0)
     net = resnet18(10).cuda()
-    recording._refused.clear()
+    cuda_graphs._refused.clear()
     batches = [(torch.randn(16, 3, 32, 32), torch.arange(16) % 10) for _ in range(2)]
     kept = [hs.Hessian(net, batch) for batch in batches]
-    assert not recording._refused
+    assert not cuda_graphs._refused
     vectors = [torch.randn(kept[0].shape[0], device="cuda") for _ in range(3)]
     streamed = [hs.Hessian(net, batch, micro_batch=8) for batch in batches]
     for vector in vectors:
@@ -197,7 +197,7 @@ def test_on_a_cpu_a_batch_is_not_filled_up():
         given.append(len(x))
         return 2 * x
 
-    double = recording.batchwise(plain, nn.Identity(), 4)
+    double = cuda_graphs.batchwise(plain, nn.Identity(), 4)
     for count in (4, 2, 5):
         batch = torch.randn(count, 3)
         assert torch.equal(double(batch), 2 * batch)
@@ -223,7 +223,7 @@ def test_a_recording_keeps_what_it_reads():
     module = Late()
     module.weight = nn.Parameter(torch.ones(1, device="cuda"))
     classifier = hs.Classifier(module)
-    double = recording.batchwise(module, module, 4)
+    double = cuda_graphs.batchwise(module, module, 4)
     for shape in ((4, 3), (2, 3), (5, 3), (2, 1), (3, 3)):
         batch = torch.randn(shape, device="cuda")
         with classifier.evaluating(), torch.no_grad():

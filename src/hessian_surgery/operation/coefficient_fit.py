@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from hessian_surgery.evidence.rates import TEMPERATURE, logit_unit, rates, soft_rates
+from hessian_surgery.cuda_graphs import recorded_function
+from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit, rates, soft_rates
 from hessian_surgery.operation.goal import Goal
-from hessian_surgery.recording import recorded_function
 from hessian_surgery.types import Array
 
 # What a unit of accuracy is worth in units of σ, from the most cautious fit to the boldest.

@@ -9,8 +9,8 @@ from conftest import build, dense_hessian, operate
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
 from hessian_surgery.operation.state_file import load_state, save_state
+from hessian_surgery.paper.deflation_phases import accumulate, keep, overlap, staleness
 from hessian_surgery.paper.loop import LOOP, iterate, start
-from hessian_surgery.paper.phases import accumulate, keep, overlap, staleness
 
 
 @pytest.fixture

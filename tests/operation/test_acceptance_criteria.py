@@ -4,7 +4,7 @@ import torch
 import hessian_surgery as hs
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.model.evaluation import Answers
-from hessian_surgery.operation.acceptance import read_criteria, unmet
+from hessian_surgery.operation.acceptance_criteria import read_criteria, unmet
 
 
 def criteria(tmp_path, content):

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.cli.inputs import open_model
-from hessian_surgery.cli.options import InputOptions
+from hessian_surgery.cli.inputs import InputOptions, open_inputs
 from hessian_surgery.curvature.basis import length, project
 from hessian_surgery.curvature.memory_plan import few_rows, full_rows
 
@@ -73,8 +72,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="some of the ways to keep the basis")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
-    options = InputOptions(model="resnet50", checkpoint=given.checkpoint, data=given.data, device=given.device)
-    opened = open_model(options)
+    options = InputOptions("resnet50", given.checkpoint, given.data, *[None] * 3, given.device, *[None] * 3)
+    opened = open_inputs(options, seed=0)
     batch = hs.hessian_batch(opened.parts.training, given.samples).resident(opened.classifier.device)
     hessian = hs.Hessian(opened.model, batch, micro_batch=given.micro_batch)
     k = given.spikes or len(batch.classes) - 1

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.cli.inputs import OpenedModel, open_model
-from hessian_surgery.cli.options import InputOptions
+from hessian_surgery.cli.inputs import InputOptions, Opened, open_inputs
 from hessian_surgery.data.splits import cap_per_class
 
 RESULTS = Path(__file__).parent / "results" / "operation.json"
@@ -24,7 +23,7 @@ RESULTS = Path(__file__).parent / "results" / "operation.json"
 TRAINING = 1000
 
 
-def operate(opened: OpenedModel, config: hs.OperationConfig, cap: int | None) -> dict[str, Any]:
+def operate(opened: Opened, config: hs.SurgeryConfig, cap: int | None) -> dict[str, Any]:
     """One operation on a copy of the model; `cap` images of a class at most in each part that is measured."""
     parts, device = opened.parts, opened.classifier.device
     labelled = [part if cap is None else cap_per_class(part, cap) for part in (parts.calibration, parts.heldout)]
@@ -62,11 +61,11 @@ def main() -> None:
     parser.add_argument("--cap", type=int, help="images of a class, at most, in each measured part")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
-    options = InputOptions(model="resnet50", checkpoint=given.checkpoint, data=given.data, device=given.device)
-    opened = open_model(options)
+    options = InputOptions("resnet50", given.checkpoint, given.data, *[None] * 3, given.device, *[None] * 3)
+    opened = open_inputs(options, seed=0)
     rows = {}
     for name in given.presets.split(","):
-        config = {"default": hs.SurgeryConfig, "paper": hs.paper_config}[name]()
+        config = {"default": hs.SurgeryConfig, "paper": hs.SurgeryConfig.paper}[name]()
         rows[name] = operate(opened, config, given.cap)
         print(name, json.dumps(rows[name]), flush=True)
     if len(rows) == 2:

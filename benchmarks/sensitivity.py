@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.func import jvp
 
 import hessian_surgery as hs
-from hessian_surgery.cli.inputs import OpenedModel, open_model
-from hessian_surgery.cli.options import InputOptions
+from hessian_surgery.cli.inputs import InputOptions, Opened, open_inputs
 from hessian_surgery.curvature.basis import Basis, length
 from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.directions.logit_changes import logits_after
@@ -154,10 +153,10 @@ def costs(differences: Array, gradients: Array) -> dict[str, list[float]]:
     return {"differences_s": differences.tolist(), "gradients_s": gradients.tolist(), "ratio": ratio.tolist()}
 
 
-def open_network(given: argparse.Namespace) -> tuple[OpenedModel, hs.LabelledSet]:
+def open_network(given: argparse.Namespace) -> tuple[Opened, hs.LabelledSet]:
     """The network with its data, and the calibration images."""
-    options = InputOptions(model="resnet50", checkpoint=given.checkpoint, data=given.data, device=given.device)
-    opened = open_model(options)
+    options = InputOptions("resnet50", given.checkpoint, given.data, *[None] * 3, given.device, *[None] * 3)
+    opened = open_inputs(options, seed=0)
     data = opened.parts.calibration
     if given.per_class is not None:
         data = hs.cap_per_class(data, given.per_class)

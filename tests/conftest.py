@@ -1,4 +1,4 @@
-"""Small nets in float64, whose Hessians can be written out in full, and a trained net on digits."""
+"""Small nets in float64, whose Hessians fit in memory, and a net trained on digits."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2]
 
 
 class Attention(nn.Module):
-    """One head of attention over three tokens, through the fused kernel that has no second derivative."""
+    """One attention head over three tokens; its fused kernel has no second derivative."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ NETS = {"conv": conv_net, "batchnorm": batchnorm_net, "attention": Attention}
 
 @pytest.fixture(params=NETS)
 def net(request: pytest.FixtureRequest) -> nn.Module:
-    """A small net in float64, in training mode, with BatchNorm statistics that are not the initial ones."""
+    """A small net in float64, in training mode, with BatchNorm statistics from a batch."""
     return build(request.param)
 
 
@@ -73,7 +73,7 @@ def batch() -> tuple[Tensor, Tensor]:
 
 
 def dense_hessian(module: nn.Module, inputs: Tensor, labels: Tensor, names: list[str] | None = None) -> Tensor:
-    """The Hessian of the mean cross-entropy, in full, by torch.func, in eval mode."""
+    """The full Hessian of the mean cross-entropy, by torch.func, in evaluation mode."""
     module = module.eval()
     chosen = {n: p.detach() for n, p in module.named_parameters() if names is None or n in names}
     sizes = [p.numel() for p in chosen.values()]
@@ -117,17 +117,18 @@ def digits_images(digits_parts: Parts) -> LabelledSet:
 def examined(
     _trained: dict[str, Tensor], digits_parts: Parts, digits_images: LabelledSet
 ) -> tuple[hs.Classifier, ModelOutputs]:
-    """The demo's net and all that a comparison computes about it once; not to be changed."""
+    """The demo's net and what a comparison computes about it once; do not change it."""
     module = SmallNet(10)
     module.load_state_dict(_trained)
-    classifier, config = hs.Classifier(module.eval()), hs.SurgeryConfig(search=hs.SpikeSearch(hessian_samples=64))
+    classifier = hs.Classifier(module.eval())
+    config = hs.SurgeryConfig(search=hs.SpikeSearch(hessian_samples=64))
     model = ComparedModel(classifier, digits_images, digits_parts.training, config)
     return classifier, compute_outputs(model, ("spikes", "random:4", "class-gradients"), Observer())
 
 
 @pytest.fixture
 def quick() -> hs.LoopConfig:
-    """A short operation."""
+    """A short loop."""
     return hs.LoopConfig(iterations=3, search=hs.SpikeSearch(hessian_samples=64), seed=0)
 
 
@@ -160,7 +161,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """The command line, run in this process; gives the exit code."""
+    """Runs the command line in this process; returns the exit code."""
 
     def call(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["hessian-surgery", *arguments])
@@ -173,7 +174,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Real data and checkpoints; where they are absent the test is skipped."""
+    """Real data and checkpoints; the test is skipped if they are absent."""
     if not (SHARED / "checkpoints").is_dir():
         pytest.skip(f"no real data and checkpoints at {SHARED} (set HESSIAN_SURGERY_SHARED)")
     return SHARED
@@ -192,7 +193,7 @@ def real(shared: Path, name: str) -> tuple[nn.Module, Parts]:
 
 
 def soft_objective(logits: Tensor, labels: Tensor, classes: int, temperature: float, price: float) -> Tensor:
-    """What a fit without limits makes small: σ of the soft class accuracies less the price of soft accuracy."""
+    """The objective of a fit without limits: soft σ minus the price times soft accuracy."""
     soft = soft_rates(logits, labels, classes, temperature)
     goal = Goal("sigma", 0.0, np.full(classes, -np.inf))
     return goal.soft(rates(logits, labels, classes), soft[1].detach())(*soft, price)

@@ -1,4 +1,4 @@
-"""The README and the pages: Python runs, commands parse, links lead somewhere, lists are complete."""
+"""README and pages: Python runs, commands parse, links lead somewhere, lists are complete."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""Lift the weak classes of a trained classifier by a small step in weight space."""
+"""Hessian Surgery: lift the weak classes of a classifier by a small step in weight space."""
 
 from hessian_surgery.baselines.finetune import FinetuneConfig, finetune
 from hessian_surgery.baselines.outputs import ModelOutputs, load_logits

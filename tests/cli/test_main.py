@@ -102,18 +102,8 @@ def test_report_makes_every_statistic_again(run, capsys, tmp_path, checkpoint):
 
 
 def test_paper_preset_with_gamma_takes_ten_iterations(run, capsys, checkpoint):
-    arguments = [
-        "operate",
-        "--model",
-        "smallnet",
-        "--checkpoint",
-        checkpoint,
-        "--data",
-        "digits",
-        "--dry-run",
-        "--json",
-    ]
-    assert run(*arguments, "--preset", "paper", "--control", "gamma") == 0
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
+    assert run(*arguments, "--dry-run", "--json", "--preset", "paper", "--control", "gamma") == 0
     assert json.loads(capsys.readouterr().out)["products"] == 100
 
 
@@ -143,12 +133,12 @@ def test_dry_run_says_what_it_would_cost_and_writes_nothing(run, capsys, tmp_pat
     assert "Hessian products" in capsys.readouterr().out
     assert run(*arguments, "--json", "--lanczos-steps", "20") == 0
     cost = json.loads(capsys.readouterr().out)
-    rounds = 15 if command == "operate" else 1
-    assert cost["products"] == 20 * rounds
-    assert (cost["passes"], cost["backward"]) == (2 * rounds + 2, rounds)
+    iterations = 15 if command == "operate" else 1
+    assert cost["products"] == 20 * iterations
+    assert (cost["passes"], cost["backward"]) == (2 * iterations + 2, iterations)
     assert run(*arguments, "--json", "--spikes", "9", "--sensitivity", "differences") == 0
     cost = json.loads(capsys.readouterr().out)
-    assert (cost["passes"], cost["backward"]) == (19 * rounds + 2, 0)
+    assert (cost["passes"], cost["backward"]) == (19 * iterations + 2, 0)
     assert {path.name for path in tmp_path.iterdir()} == {"base.safetensors"}
 
 

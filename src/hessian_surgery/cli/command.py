@@ -13,7 +13,7 @@ Options = TypeVar("Options")
 def add_command(
     app: typer.Typer, kind: type[Options], name: str | None = None
 ) -> Callable[[Callable[[Options], None]], Callable[[Options], None]]:
-    """Register a function that takes options as a command; its docstring is the help text.
+    """Register a function of options as a command; its docstring is the help text.
 
     Args:
         app: the group that the command belongs to.

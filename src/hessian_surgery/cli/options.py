@@ -65,7 +65,7 @@ class InputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(InputOptions):
-    """Which model, which must be named, and which data."""
+    """Which model (required), and which data."""
 
     # Without `field` the inherited default would make --model optional.
     model: Model = field()

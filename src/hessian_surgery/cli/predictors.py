@@ -123,7 +123,7 @@ def _zoo(options: PredictorsOptions) -> Iterator[Case]:
 
 
 def _own(options: PredictorsOptions) -> Iterator[Case]:
-    """Diagnose and compare a model of the user's."""
+    """Diagnose and compare the user's own model."""
     if options.model is None or options.data is None:
         raise InputError("data: missing; give the model's data as --data")
     opened = open_model(options)

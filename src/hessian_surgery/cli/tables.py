@@ -60,7 +60,7 @@ def _summary(findings: Findings) -> Table:
 
 
 def describe_choices(choices: dict[str, Any]) -> str:
-    """Say in one line how what the config left open was settled."""
+    """Sum up in one line the choices that the config left open."""
     protected = ", ".join(choices["protected"]) or "none"
     if "spikes" in choices:
         how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
@@ -89,7 +89,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     structure = diagnosis.structure
     flatness = "–" if structure.flatness is None else f"{structure.flatness:.2f}×"
     console.print(
-        f"effective rank {structure.effective_rank:.2f}   singular values {flatness} apart   "
+        f"effective rank {structure.effective_rank:.2f}   first singular value {flatness} the second   "
         f"‖S‖ {structure.frobenius:.3g}\n"
         f"error ratio {diagnosis.error_ratio:.1f}, so the paper's rule gives p = {diagnosis.exponent:g}   "
         f"probe ε {diagnosis.epsilon:.3g}",
@@ -114,7 +114,7 @@ def print_cost(console: Console, cost: Cost) -> None:
         "memory: copies of the weights": sized(cost.snapshot_bytes),
         "memory: graph of a batch": sized(cost.graph_bytes),
         "memory: calibration images": sized(cost.data_bytes),
-        "memory in all, beside the model": sized(cost.total_bytes),
+        "memory in all, besides the model": sized(cost.total_bytes),
     }
     table = Table(box=None, show_header=False)
     for label, value in rows.items():

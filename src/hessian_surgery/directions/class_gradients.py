@@ -30,7 +30,7 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
     It takes one backward pass over the images of each class. The gradients are preconditioned as in
     Adam: each weight's part is divided by the root mean square of that weight's gradients over
     small batches, plus the mean of these over all weights, which avoids division by zero. Without
-    it, a few weights with large gradients take all of the step (docs/results/surgery.md).
+    it, a few weights with large gradients take all of the step (docs/evidence/operation.md).
 
     A class without training images, or whose accuracy no weight moves, has no direction.
     """

@@ -28,7 +28,7 @@ def test_the_estimate_is_what_is_done(trained, digits_parts, quick, monkeypatch,
         return product(self, vector)
 
     def counting_images(self, inputs):
-        """Those of the calibration set alone, whose first image tells a batch of them from others."""
+        """Those of the calibration set, which the first image of a batch tells from others."""
         result = logits(self, inputs)
         if inputs[0].numpy().tobytes() in known:
             counted["forward"] += len(inputs)

@@ -112,7 +112,7 @@ def test_the_slope_of_the_soft_goal_is_that_of_differences(per_class, present, a
 
 @pytest.mark.parametrize(("aim", "off"), [("sigma", 1e-9), ("worst", NEAR_WORST * math.log(3))])
 def test_the_soft_goal_tends_to_the_exact_score(aim, off):
-    """As the temperature goes to 0; the soft worst class stays off by NEAR_WORST · log C at most."""
+    """As the temperature goes to 0; the soft worst class is off by NEAR_WORST · log C at most."""
     draw = torch.Generator().manual_seed(0)
     labels = torch.arange(300) % 3
     logits = torch.randn(300, 3, generator=draw, dtype=torch.float64) + torch.eye(3)[labels]

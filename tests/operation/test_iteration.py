@@ -230,7 +230,7 @@ def test_iterations_end_when_none_gains_or_when_there_are_enough(monkeypatch):
 
 
 def test_no_iteration_is_begun_that_would_hardly_be_worth_it(monkeypatch):
-    """The one before gained fewer than six standard errors, and the next gains about a third of it."""
+    """The one before gained fewer than six standard errors; the next gains about a third of it."""
     records = {}
     for rest in (0.0, 3.0):
         monkeypatch.setattr(gains, "REST", rest)
@@ -243,7 +243,7 @@ def test_no_iteration_is_begun_that_would_hardly_be_worth_it(monkeypatch):
 
 
 def test_what_looks_better_than_was_predicted_may_not_be_given_up_again(monkeypatch):
-    """From two iterations by hand: the second one's floor is higher by the optimism of the first."""
+    """From two iterations by hand: the second floor is higher by the optimism of the first."""
     monkeypatch.setattr(gains, "REST", 0.0)
     monkeypatch.setattr(proposal, "find_front", lambda *_: None)
     goals, taken, states, observer = [], [], [], Keeping()

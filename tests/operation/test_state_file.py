@@ -1,4 +1,4 @@
-"""A run killed at any moment goes on where it was, and ends bit for bit as if nothing had happened."""
+"""A run killed at any moment goes on where it was, and ends bit for bit the same."""
 
 import json
 import random

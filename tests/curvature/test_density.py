@@ -9,6 +9,7 @@ from conftest import dense_hessian
 from hessian_surgery.curvature.density import gaussian_sum
 
 
+@pytest.mark.full
 def test_the_density_of_a_net_with_5000_weights_matches_its_exact_spectrum():
     """Within the error of ten probes at every point; exact values come from the dense Hessian."""
     torch.manual_seed(0)

@@ -131,10 +131,8 @@ assert now() == before, (before, now())
 """
     settings = [
         "",
-        "torch.set_float32_matmul_precision('medium')",
         "torch.backends.cudnn.allow_tf32 = False",
         "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
-        "torch.backends.fp32_precision = 'ieee'",
     ]
     code = "".join(f"def check{i}():\n" + indent(script.replace("SETTING", s), "    ") for i, s in enumerate(settings))
     for i in range(len(settings)):  # each in a process of its own: torch refuses to mix the two interfaces

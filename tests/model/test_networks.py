@@ -40,6 +40,7 @@ def test_bad_models_are_named(spec, message):
         build_model(spec, 4)
 
 
+@pytest.mark.full
 def test_the_real_checkpoint_reaches_its_accuracy(shared):
     model, parts = real(shared, "ham10000")
     heldout = parts.heldout

@@ -68,7 +68,7 @@ def check_kills(tmp_path, checkpoint, kills, how, options=LOOP):
 
 
 def test_killed_and_resumed(tmp_path, checkpoint):
-    check_kills(tmp_path, checkpoint, 2, signal.SIGKILL)
+    check_kills(tmp_path, checkpoint, 1, signal.SIGKILL)
 
 
 def test_a_default_operation_killed_and_resumed(tmp_path, checkpoint):
@@ -114,7 +114,7 @@ def test_stopped_between_history_and_state(_trained, digits_parts, quick, tmp_pa
     ]
 
 
-@pytest.mark.parametrize("stop", [1, 2])
+@pytest.mark.parametrize("stop", [1])
 def test_a_default_operation_stopped_between_history_and_state(_trained, digits_parts, tmp_path, stop):
     config = hs.SurgeryConfig(budget=0.01)
 

@@ -40,15 +40,19 @@ class OperateOptions(ConfigOptions, ModelOptions):
     dry_run: DryRun = False
     target: Annotated[
         str | None,
-        typer.Option(help="What to improve: sigma, worst, or accuracies such as cat=0.8,dog=0.75; by default sigma."),
+        typer.Option(
+            help="What to improve: sigma (σ, the spread of class accuracies), worst (the worst class), or accuracies "
+            "such as cat=0.8,dog=0.75; by default sigma."
+        ),
     ] = None
     protect: Annotated[
-        str | None, typer.Option(help="Classes to protect, such as ship,truck; by default those above the mean.")
+        str | None,
+        typer.Option(help="Classes to protect, such as ship,truck; by default those above the mean accuracy."),
     ] = None
     max_drop: Annotated[
         float | None,
         typer.Option(
-            help="Accuracy that a protected class may lose, as a fraction; by default σ, at most 0.1; in a loop 0.01."
+            help="Accuracy that a protected class may lose, as a fraction; by default σ, at most 0.1; 0.01 in a loop."
         ),
     ] = None
     budget: Annotated[
@@ -61,29 +65,36 @@ class OperateOptions(ConfigOptions, ModelOptions):
         ),
     ] = None
     iterations: Annotated[
-        int | None, typer.Option(help="How many iterations at most; by default 3, in a loop 15 for each phase.")
+        int | None, typer.Option(help="Maximum number of iterations; by default 3, or 15 per phase in a loop.")
     ] = None
     phases: Annotated[
-        int | None, typer.Option(help="Loop: how many phases, each with the next K spikes; by default 1.")
+        int | None, typer.Option(help="Loop only: how many phases, each with the next K spikes; by default 1.")
     ] = None
     sensitivity: Annotated[
         str | None,
-        typer.Option(help="Loop: how S is measured: gradients, or differences (2K passes); by default gradients."),
+        typer.Option(
+            help="Loop only: how the effect of spikes on classes is measured: gradients, or differences (2K passes); "
+            "by default gradients."
+        ),
     ] = None
     amplitude: Annotated[
-        float | None, typer.Option(help="Loop: length of the first step; by default set from the curvature.")
+        float | None, typer.Option(help="Loop only: length of the first step; by default set from the curvature.")
     ] = None
     control: Annotated[
-        str | None, typer.Option(help="Loop: how the amplitude adapts, gamma or adam; by default gamma.")
+        str | None,
+        typer.Option(help="Loop only: how the length of later steps adapts: gamma or adam; by default gamma."),
     ] = None
     bound: Annotated[
-        str | None, typer.Option(help="Loop: ball, or box with a bound for each spike; by default ball.")
+        str | None,
+        typer.Option(help="Loop only: bound on a step: ball, or box with a bound for each spike; by default ball."),
     ] = None
     exponent: Annotated[
-        str | None, typer.Option(help="Loop: p, the exponent of class errors, or auto; by default 2.")
+        str | None,
+        typer.Option(help="Loop only: a class counts by its error to the power p: give p, or auto; by default 2."),
     ] = None
     accept: Annotated[
-        Path | None, typer.Option(help="TOML file of criteria for the held-out images; exit 3 if one is not met.")
+        Path | None,
+        typer.Option(help="TOML file of criteria for the held-out images; if one is not met, the exit code is 3."),
     ] = None
     figures: Figures = None
 

@@ -38,20 +38,22 @@ class InputOptions:
     ] = None
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="File of weights: .safetensors, .pt or .pth; by default those that your factory gives."),
+        typer.Option(help="Weights file: .safetensors, .pt or .pth; by default your factory's own weights."),
     ] = None
     data: Annotated[str | None, typer.Option(help=f"Source of all images: {SPECS}.")] = None
     training_data: Annotated[
         str | None, typer.Option(help="Images that the model was trained on; by default --data's train part.")
     ] = None
     calibration_data: Annotated[
-        str | None, typer.Option(help="Images to decide on; by default half of --data's test part.")
+        str | None, typer.Option(help="Images to make decisions on; by default half of --data's test part.")
     ] = None
     heldout_data: Annotated[
-        str | None, typer.Option(help="Images to report on; by default half of --data's test part.")
+        str | None,
+        typer.Option(help="Images to measure the result on; by default the other half of --data's test part."),
     ] = None
     image_size: Annotated[
-        int | None, typer.Option(help="Resize images to this side, in pixels; by default not.", min=1)
+        int | None,
+        typer.Option(help="Resize images to squares with this side, in pixels; by default no resizing.", min=1),
     ] = None
     mean: Annotated[
         str | None, typer.Option(help="Channel means, such as 0.49,0.48,0.45; by default the checkpoint's.")
@@ -76,11 +78,12 @@ class SpikeOptions:
     """How many spikes are sought, and in what memory."""
 
     spikes: Annotated[
-        int | None, typer.Option(help="K, how many spikes to find; by default one fewer than the classes.")
+        int | None,
+        typer.Option(help="K, how many spikes (outlier Hessian eigenvectors) to find; by default C − 1 for C classes."),
     ] = None
     micro_batch: Annotated[
         int | None,
-        typer.Option(help="Stream the Hessian batch in parts of this size, to save memory; by default all at once."),
+        typer.Option(help="Process the Hessian batch in parts of this size, to save memory; by default all at once."),
     ] = None
     basis: Annotated[
         str | None,
@@ -94,7 +97,7 @@ class SpikeOptions:
     ] = None
     loss: Loss = None
     parameters: Annotated[
-        str | None, typer.Option(help="Weights that may move, as a glob such as 'layer4.*'; by default all.")
+        str | None, typer.Option(help="Weights that may move: a glob of names such as 'layer4.*'; by default all.")
     ] = None
 
 
@@ -109,7 +112,7 @@ class SearchOptions(SpikeOptions):
         int | None,
         typer.Option(
             help=f"n, images in the Hessian batch; by default {SpikeSearch().hessian_samples}, "
-            "in spectrum and study 128."
+            "or 128 in spectrum and study."
         ),
     ] = None
 
@@ -121,11 +124,11 @@ class ConfigOptions(SearchOptions):
     preset: Annotated[
         str,
         typer.Option(
-            help="The algorithm: default; loop (the paper's, with our settings); or with the paper's settings "
+            help="The algorithm: default; loop (the paper's, with our settings); or, with the paper's settings, "
             "paper, paper:cifar100, paper:isic, paper:isic/focal, paper:isic/class-balanced."
         ),
     ] = "default"
-    batch_size: Annotated[int | None, typer.Option(help=f"Images in a forward pass; by default {BATCH_SIZE}.")] = None
+    batch_size: Annotated[int | None, typer.Option(help=f"Images per forward pass; by default {BATCH_SIZE}.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

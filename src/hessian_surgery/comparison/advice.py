@@ -6,17 +6,17 @@ from hessian_surgery.comparison.bootstrap import difference
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.evidence.paired_tests import Difference
 
-# Controls and the reference: none of them is held against class bias.
+# Class bias itself, and the controls: none of these competes with class bias.
 CONTROLS = ("nothing", "temperature", "class-bias", "random")
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to use.
+    """Which method to use, and why.
 
     Attributes:
-        method: the entry's name, or `nothing`.
-        sentence: why, with figures.
+        method: the method's name, or `nothing` to keep the model.
+        sentence: the reason, with numbers.
     """
 
     method: str
@@ -24,10 +24,10 @@ class Advice:
 
 
 def advise(fronts: Fronts) -> Advice:
-    """Advise on a method, from the intervals at the headline budget.
+    """Recommend a method, from the intervals at the budget `fronts.headline`.
 
-    The intervals are corrected for the number of methods: by luck alone, the best of ten often
-    beats class bias.
+    The intervals are corrected for the number of methods, because the best of ten often beats class
+    bias by luck alone.
     """
     bias = fronts.row("class-bias", fronts.headline)
     if not bias.splits:
@@ -61,7 +61,7 @@ def advise(fronts: Fronts) -> Advice:
 
 
 def _without_bias(fronts: Fronts, effective: list[str], lowered: dict[str, Difference]) -> Advice:
-    """Advise where class bias does not lower σ beyond noise."""
+    """The advice if class bias does not lower σ beyond noise."""
     lowering = [name for name in effective if lowered[name].interval[1] < 0]
     effect = fronts.bias_effect
     if not lowering:
@@ -72,7 +72,7 @@ def _without_bias(fronts: Fronts, effective: list[str], lowered: dict[str, Diffe
 
 
 def _with_bias(fronts: Fronts, spread: dict[str, Difference]) -> Advice:
-    """Advise where class bias lowers σ, and no other method is ahead of it."""
+    """The advice if class bias lowers σ, and no other method is ahead of it."""
     closest = min(spread, key=lambda name: spread[name].difference, default=None)
     if closest is None:
         return Advice("class-bias", f"Class bias lowers σ: {fronts.bias_effect}.")

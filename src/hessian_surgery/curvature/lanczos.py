@@ -1,4 +1,4 @@
-"""Lanczos (Algorithm 1): the leading eigenpairs ("spikes") of an operator, and when to stop."""
+"""Lanczos (the paper's Algorithm 1): the leading eigenpairs, or "spikes", of an operator."""
 
 from dataclasses import dataclass, field
 
@@ -27,18 +27,18 @@ class Spectrum:
 
     Attributes:
         eigenvalues: λ (K,) float64.
-        vectors: unit eigenvectors q (K, p), one per row, kept as `storage` says; `vector(i)` gives
-            one to work with.
-        residuals: ‖H q − λ q‖ / |λ| (K,), from the recurrence; they include the rounding of stored
-            vectors.
+        vectors: unit eigenvectors q (K, p), one per row, stored as `storage` says; `vector(i)`
+            returns one on the operator's device, in its dtype.
+        residuals: ‖H q − λ q‖ / |λ| (K,), computed from the Lanczos recurrence. They include the
+            error of rounding the stored vectors.
         tolerance: the relative residual at which a pair counts as converged.
-        steps: Lanczos steps taken, which is the number of products.
-        space: the vectors' length, dtype and device; for a model's Hessian its `weights`.
+        steps: Lanczos steps taken; each takes one product of the operator with a vector.
+        space: the vectors' length, dtype and device; for a model, its `weights`.
         storage: where and how the basis was kept.
         basis_bytes: the bytes that the basis took there.
-        peak_bytes: the most memory that the run held at once, on host and device together. What was
-            held before it (the model, the batch and its graph) does not count, nor what a product
-            takes while it runs.
+        peak_bytes: the most memory that the run held at once, on host and device together. This
+            leaves out what was held before the run (the model, the batch and its graph), and what
+            a product needs while it is computed.
     """
 
     eigenvalues: Array
@@ -61,10 +61,10 @@ class Spectrum:
 
     @property
     def weights(self) -> ParameterSpace:
-        """The weights that the vectors are directions of.
+        """The model's weights: each vector is a direction in their space.
 
         Raises:
-            InputError: the operator was not one of a model.
+            InputError: the operator does not belong to a model.
         """
         if not isinstance(self.space, ParameterSpace):
             raise InputError("spectrum: it belongs to no model's weights; take one of a Hessian or GaussNewton")
@@ -95,20 +95,20 @@ def lanczos(
     iteration: int = 0,
     progress: Progress | None = None,
 ) -> Spectrum:
-    """The k largest positive eigenpairs, with full reorthogonalization and thick restart.
+    """Find the k largest positive eigenpairs, with full reorthogonalization and thick restarts.
 
     Args:
-        operator: symmetric: a `Hessian` or the like, a dense tensor (p, p), anything else that is
-            an `Operator`, or a plain function v → H v, which needs `start`.
-        k: how many pairs are wanted; fewer come back if fewer are positive.
+        operator: a symmetric operator: a `Hessian` or another `Operator`, a dense tensor (p, p), or
+            a plain function v → H v, which needs `start`.
+        k: how many pairs are wanted; fewer are returned if fewer are positive.
         steps: take exactly this many steps (the paper's m); by default until all k have converged.
         tolerance: relative residual at which a pair counts as converged.
-        max_steps: where to give up on convergence; by default 10 k + 50.
-        storage: where and how to keep the basis; by default what fits (`choose_storage`).
+        max_steps: steps after which to give up on convergence; by default 10 k + 50.
+        storage: where and how to keep the basis; by default the first that fits (`choose_storage`).
         start: start vector (p,); by default Gaussian, drawn from (seed, iteration).
         seed: see `start`.
         iteration: see `start`.
-        progress: called with (steps taken, steps at most) after each step.
+        progress: called with (steps taken, the most steps possible) after each step.
     """
     operator = as_operator(operator, start)
     space = space_of(operator)
@@ -145,7 +145,7 @@ def _start(given: Tensor, space: VectorSpace) -> Tensor:
 def _run(krylov: Krylov, k: int, limit: int, tolerance: float | None, progress: Progress | None) -> None:
     """Take `limit` steps, or fewer if a tolerance is given and the k leading pairs meet it."""
     rows = krylov.basis.storage.rows
-    # The pairs are rounded once more at the end.
+    # Aim a little lower, because the pairs are rounded once more at the end.
     aim = None if tolerance is None else max(0.0, tolerance**2 - krylov.basis.rounding**2) ** 0.5
     for step in range(1, limit + 1):
         if krylov.full:
@@ -158,7 +158,7 @@ def _run(krylov: Krylov, k: int, limit: int, tolerance: float | None, progress: 
 
 
 def _keep(k: int, rows: int) -> int:
-    """How many Ritz vectors a restart keeps: the k wanted, and some more, which speed it up."""
+    """How many Ritz vectors a restart keeps: the k wanted, and some more for faster convergence."""
     return min(k + (rows - k) // 3, rows - 2)
 
 

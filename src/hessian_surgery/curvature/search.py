@@ -1,4 +1,4 @@
-"""How spikes are sought: one object for operations, studies and fine-tunes, and a finder."""
+"""How spikes are found: settings for operations, studies and fine-tuning, and the finder."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +23,7 @@ from hessian_surgery.types import Progress
 
 
 class NoSpikes(InputError):
-    """There is no positive curvature, or none is left after the phases so far."""
+    """There is no positive curvature, or the loop's earlier phases have left none."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class SpikeSearch:
     """How spikes are sought: how many, on which images, how accurately, and in how much memory.
 
     Attributes:
-        spikes: K; None means one fewer than the classes.
+        spikes: K, how many to find; None means one fewer than there are classes.
         lanczos_steps: m, the exact number of steps; None goes on until the K spikes have converged.
-        tolerance: relative residual at which a spike has converged.
-        hessian_samples: n, images in the Hessian batch.
+        tolerance: relative residual at which a spike counts as converged.
+        hessian_samples: n, how many images are in the Hessian batch.
         hessian_sampling: how they are drawn from the training data.
-        redraw_hessian: draw a new batch for each iteration, instead of one for all.
-        micro_batch: images per part if the batch is streamed; None keeps it resident.
-        loss: the loss that the model was trained with, by name, or a mean over samples of
-            logits (n, C) and labels (n,).
+        redraw_hessian: draw a new batch for each iteration, instead of one batch for all.
+        micro_batch: images per part, to process the batch in parts; None takes it all at once.
+        loss: the loss that the model was trained with: its name, or a function of logits (n, C)
+            and labels (n,) that returns the mean over samples.
         basis: where the Lanczos basis is kept: on the model's device, in host memory or on disk;
             "auto" takes the first that fits.
-        precision: "full" or "bfloat16" storage of the basis; "auto" halves it only if it would not
-            fit otherwise.
-        basis_memory: GB that the basis may take, wherever it is; None takes what is free.
+        precision: how the basis is stored: "full" or "bfloat16"; "auto" takes bfloat16 only if
+            full precision does not fit.
+        basis_memory: GB that the basis may take, wherever it is; None allows all that is free.
     """
 
     spikes: int | None = None
@@ -77,11 +77,11 @@ class SpikeSearch:
             require(enough, "lanczos_steps", self.lanczos_steps, f"at least as many as spikes ({self.spikes})")
 
     def count(self, classes: int) -> int:
-        """K for a number of classes: as given, or C − 1."""
+        """K for this number of classes: `spikes` if given, else C − 1."""
         return self.spikes or max(1, classes - 1)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; a loss that is a function goes by its name."""
+        """Plain values for JSON; a loss function is replaced by its name."""
         named = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", "custom")
         return asdict(replace(self, loss="cross-entropy")) | {"loss": named}
 
@@ -92,11 +92,11 @@ class SpikeFinder:
 
     Attributes:
         classifier: the model.
-        space: the weights that spikes are directions of.
-        data: the Hessian batch, held on the model's device; with `search.redraw_hessian` the
-            training images that a batch is drawn from in each iteration.
-        search: how spikes are sought.
-        loss: what is differentiated twice.
+        space: the weights that the Hessian is taken over.
+        data: the Hessian batch, held on the model's device. With `search.redraw_hessian`, the
+            training images that each iteration draws a batch from.
+        search: the settings.
+        loss: the loss function, which the Hessian differentiates twice.
         count: K.
         storage: where the Lanczos basis is kept.
         seed: fixes batches and start vectors.
@@ -132,10 +132,10 @@ class SpikeFinder:
         """The leading spikes at the present weights: at least one, at most K.
 
         Args:
-            operator: the Hessian at these weights by default.
-            iteration: with the seed, fixes the start vector.
-            deflated: orthonormal vectors (k, p) to leave out.
-            progress: called with (steps taken, steps at most).
+            operator: by default the Hessian at the present weights.
+            iteration: with the seed, fixes the start vector, and the batch if it is redrawn.
+            deflated: orthonormal vectors (k, p) to take out of the operator, such as known spikes.
+            progress: called with (steps taken, the most steps possible).
 
         Raises:
             NoSpikes: no eigenvalue is positive.
@@ -156,7 +156,7 @@ class SpikeFinder:
         return spectrum
 
     def with_steps(self, steps: int) -> "SpikeFinder":
-        """The same with an exact number of Lanczos steps, and room for their vectors."""
+        """The same finder with an exact number of Lanczos steps, and room for their vectors."""
         search = replace(self.search, lanczos_steps=steps)
         storage = plan_basis(self.classifier, self.space, self.data, search, self.count)
         return replace(self, search=search, storage=storage)
@@ -177,23 +177,24 @@ def make_finder(
     beside: int = 0,
     example: LabelledSet | None = None,
 ) -> SpikeFinder:
-    """A finder whose batch is drawn once, unless it is to be redrawn.
+    """Make a finder, with a batch that is drawn now unless each iteration draws its own.
 
-    The batch is held from here on: a data set that augments its images would give other ones for
-    each product.
+    The batch is kept in memory from now on: otherwise a data set that augments its images would
+    give different ones for each product.
 
     Args:
         classifier: the model.
-        space: the weights that spikes are directions of.
+        space: the weights that the Hessian is taken over.
         training: the images that the batch is drawn from.
-        search: how spikes are sought.
+        search: the settings.
         classes: C, for the default K; by default the training data's.
         seed: fixes batches and start vectors.
-        beside: vectors that are kept in the same way beside the basis.
-        example: the memory of a graph is measured on its first image; by default the training data.
+        beside: how many more vectors memory must hold, stored in the same way as the basis.
+        example: data whose first image serves to measure the memory of a graph; by default the
+            training data.
 
     Raises:
-        InputError: it would not fit into memory; the message says what would.
+        InputError: the search does not fit into memory; the message says what would.
     """
     count = search.count(len(training.classes) if classes is None else classes)
     storage = plan_basis(classifier, space, training, search, count, beside=beside, example=example)
@@ -215,10 +216,10 @@ def plan_basis(
     taken: int = 0,
     example: LabelledSet | None = None,
 ) -> Storage:
-    """Where the basis goes, once the Hessian batch's graph and `taken` bytes more have their room.
+    """Where the basis fits, beside the graph of the Hessian batch and `taken` more bytes.
 
     Raises:
-        InputError: it does not fit; the message says what would.
+        InputError: the basis does not fit; the message says what would.
     """
     images = min(search.micro_batch or len(training), search.hessian_samples, len(training))
     return plan_room(

@@ -1,4 +1,8 @@
-"""Class gradients: along each, the soft accuracy of one class on training images rises fastest."""
+"""Class gradients: along each of these directions, the soft accuracy of one class rises fastest.
+
+Soft accuracy is the mean softmax probability of the true class. It stands in for accuracy, which
+has no useful gradient.
+"""
 
 import math
 from contextlib import closing
@@ -14,25 +18,26 @@ from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 
-# The most training images that class gradients are taken over.
+# How many training images class gradients are taken over, at most; but see `FEWEST`.
 TRAINING_IMAGES = 5000
-# The least cap on the images of a class, however many classes there are.
+# The share of each class is at least this many images, however many classes there are.
 FEWEST = 50
-# Images of a class whose mean gradient counts once in the preconditioner.
+# Images of one class in a batch. The mean gradient of each batch counts once in the preconditioner.
 MICRO = 50
 # Preconditioned gradients shorter than this are rounding errors.
 SHORTEST = 1e-12
 
 
 def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Directions:
-    """Make a direction of the gradient of each class's soft accuracy on training images.
+    """Make a direction for each class: the gradient of its soft accuracy on training images.
 
-    It takes one backward pass over the images of each class. The gradients are preconditioned as in
-    Adam: each weight's part is divided by the root mean square of that weight's gradients over
-    small batches, plus the mean of these over all weights, which avoids division by zero. Without
-    it, a few weights with large gradients take all of the step (docs/evidence/operation.md).
+    This takes one backward pass over the images of each class. The gradients are preconditioned as
+    in Adam: each weight's entry is divided by the root mean square s of that weight's gradients
+    over small batches. The mean of s over all weights is added to the divisor, which avoids
+    division by zero. Without preconditioning, a few weights with large gradients would take up the
+    whole step (docs/evidence/operation.md).
 
-    A class without training images, or whose accuracy no weight moves, has no direction.
+    A class gets no direction if it has no training images, or if no weight affects its accuracy.
     """
     space = probe.space
     chosen = gradient_images(training, seed)
@@ -73,9 +78,9 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
 
 
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:
-    """Draw the training images for class gradients: equally many of each class, if it has them.
+    """Draw the training images for class gradients: the same number of each class, or all it has.
 
-    That is `TRAINING_IMAGES` in total, or `FEWEST` of each class if that is more.
+    These are `TRAINING_IMAGES` in total, or `FEWEST` of each class if that is more.
     """
     if len(training) == 0:
         raise InputError("training_data: it has no image; class gradients need some, so give training images")

@@ -14,10 +14,10 @@ from hessian_surgery.operation.goal import Goal
 from hessian_surgery.seeding import generator
 from hessian_surgery.types import Array
 
-# Parts that the images are divided into; each is predicted by a fit to the others.
+# How many parts the images are divided into; each is predicted by a fit to the others.
 FOLDS = 4
 
-# Coefficients (K,), positions (n,) → logits (n, C) of those images after the step, measured.
+# Coefficients (K,), positions of images (n,) → their logits (n, C) after the step, measured.
 AfterCoefficients = Callable[[Array, Tensor], Tensor]
 
 
@@ -26,10 +26,10 @@ class Surrogate:
     """Logits of n images as a linear function of K coefficients.
 
     Attributes:
-        logits: as they are (n, C).
-        changes: per unit of each coefficient (K, n, C).
-        labels: (n,).
-        classes: C.
+        logits: those of the present weights (n, C).
+        changes: change of the logits per unit of each coefficient (K, n, C).
+        labels: true class of each image (n,).
+        classes: how many classes there are, C.
     """
 
     logits: Tensor
@@ -42,31 +42,31 @@ class Surrogate:
         return self.logits + torch.einsum("k,knc->nc", coefficients, self.changes)
 
     def subset(self, positions: Tensor) -> "Surrogate":
-        """Some of the images."""
+        """The same for some of the images."""
         changes = self.changes[:, positions]
         return Surrogate(self.logits[positions], changes, self.labels[positions], self.classes)
 
     def first(self, count: int) -> "Surrogate":
-        """The first `count` directions only."""
+        """The same for the first `count` directions only."""
         return replace(self, changes=self.changes[:count])
 
     def rates(self) -> Rates:
-        """The exact rates of the logits as they are."""
+        """The accuracies, overall and by class, of the present weights."""
         return rates(self.logits, self.labels, self.classes)
 
 
 @dataclass(frozen=True)
 class PredictedStep:
-    """A step, and how it does on images that it was not fitted to.
+    """A step, and how well it does on images that it was not fitted to.
 
     Attributes:
-        coefficients: of all directions (K,), the mean of the folds' fits.
-        rates: of the answers below.
-        answers: to each image (n,), by the fit to the other folds.
-        price: of accuracy, in the fit.
-        share: how much of the fit the step takes.
-        ray: the number of its ray, if only the linear model has predicted it; None if it needs no
-            forward pass, or had one.
+        coefficients: of all directions (K,): the mean of the folds' fits, times `share`.
+        rates: accuracies of `answers`, overall and by class.
+        answers: predicted class of each image (n,), by the fit that left out the image's fold.
+        price: what a unit of accuracy was worth in the fit, in units of σ.
+        share: how far the step goes along the fit: 1 is all the way.
+        ray: number of the step's `Ray`, if so far only the linear model has predicted the step;
+            None if a forward pass has measured the ray, or none is needed.
     """
 
     coefficients: Array
@@ -79,15 +79,18 @@ class PredictedStep:
 
 @dataclass(frozen=True)
 class Ray:
-    """Fits at one price, each to all but one fold, and what they do to the images of that fold.
+    """Fits at one price, each without one fold, and what they do to the images of that fold.
+
+    It is a ray because its steps differ only in how far they go along the fits.
 
     Attributes:
-        surrogate: the images.
-        price: of accuracy, in the fits.
-        fits: coefficients (folds, K).
+        surrogate: the linear model of the images' logits.
+        price: what a unit of accuracy is worth in the fits, in units of σ.
+        fits: coefficients (folds, K); row i is the fit without fold i.
         folds: the fold of each image (n,).
-        slope: change of the logits (n, C) by the whole fit to the other folds, to first order.
-        bend: what a forward pass adds to it (n, C); None before there was one.
+        slope: first-order change of each image's logits (n, C) by the fit without its fold, taken
+            all the way.
+        bend: the measured change minus `slope` (n, C); None before a forward pass has measured it.
     """
 
     surrogate: Surrogate
@@ -98,10 +101,10 @@ class Ray:
     bend: Tensor | None = None
 
     def steps(self, ray: int | None = None) -> list[PredictedStep]:
-        """Each share of the way, predicted to second order if the whole way was measured.
+        """A step for each share of the fits, predicted to second order if the ray is measured.
 
         Args:
-            ray: what the steps keep as the number of their ray.
+            ray: the number that the steps keep as their `ray`.
         """
         found = []
         mean = self.fits.mean(axis=0)
@@ -115,7 +118,7 @@ class Ray:
         return found
 
     def measured(self, after: AfterCoefficients) -> "Ray":
-        """The same with every fit measured on the fold that it was not fitted to.
+        """The same ray, with every fit measured on the fold that it was not fitted to.
 
         All folds together take one forward pass over all images.
         """
@@ -128,10 +131,10 @@ class Ray:
 
 
 def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:
-    """Fits at every price, one for each fold that is left out.
+    """Fit at every price, leaving out each fold in turn: one ray for each price.
 
-    Temperature, ridge and family are not chosen this way: the best of more candidates is further
-    from what it seems.
+    Temperature, ridge and family of directions are not chosen by cross-fitting: the more candidates
+    there are, the more the best one's prediction flatters it.
     """
     size = len(surrogate.changes)
     folds = make_folds(surrogate.labels, seed)
@@ -155,15 +158,16 @@ def make_folds(labels: Tensor, seed: int) -> Tensor:
 class CandidateSteps:
     """The steps that an iteration chooses from.
 
-    There are steps along all directions, and along the first ones alone, whose effect is linear at
-    any length: biases. So an operation is predicted to do at least as well as biases alone. The
-    linear model predicts the others, and mostly flatters them, until one of them is chosen: then
-    its ray is measured by a forward pass.
+    Some steps go along all directions, others along the biases alone. The biases are the first
+    directions. Their effect is linear at any length, so the linear model predicts it exactly. With
+    both kinds to choose from, the chosen step is predicted to do at least as well as biases alone.
+    For steps along all directions, the linear model is usually too optimistic. If one of these is
+    chosen, its ray is measured by a forward pass, and the choice is made again.
 
     Args:
-        surrogate: the calibration images.
+        surrogate: the linear model of the calibration images' logits.
         goal: what the fits aim at.
-        exact: how many directions, the first ones, are linear at any length.
+        exact: how many directions, from the first, have an effect that is linear at any length.
         after: measures a step by a forward pass.
         seed: fixes the folds.
     """
@@ -182,13 +186,14 @@ class CandidateSteps:
             self._exact += [replace(step, coefficients=np.pad(step.coefficients, unused)) for step in alone]
 
     def steps(self) -> list[PredictedStep]:
-        """All steps as they are predicted so far; the first does nothing."""
+        """All steps, with the best predictions so far; the first does nothing."""
         return self._steps(set(self._measured))
 
     def choose(self, goal: Goal) -> PredictedStep:
-        """The best step for a goal of the same aim, with its ray measured.
+        """The best step for a goal, measured by a forward pass if it needs one.
 
-        The choice does not depend on earlier choices.
+        The goal must have the aim that the steps were fitted to; its limits may differ. The choice
+        does not depend on earlier choices.
         """
         seen: set[int] = set()
         while True:
@@ -200,7 +205,7 @@ class CandidateSteps:
             seen.add(best.ray)
 
     def _steps(self, measured: set[int]) -> list[PredictedStep]:
-        """All steps, those of some rays as they were measured."""
+        """All steps; those of the rays in `measured` use the forward pass."""
         rays = (self._measured[i] if i in measured else steps for i, steps in enumerate(self._linear))
         return self._exact + [step for steps in rays for step in steps]
 

@@ -25,7 +25,8 @@ from hessian_surgery.operation.state_file import Packed
 from hessian_surgery.operation.step import TriedStep, try_step
 from hessian_surgery.types import Array
 
-# Forward passes for the logit changes along a direction: by forward mode, and by a difference.
+# What the logit changes along a direction cost, in forward passes: by forward-mode differentiation,
+# and by a finite difference.
 PASSES_PER_TANGENT = 2.9
 PASSES_PER_DIFFERENCE = 1.0
 
@@ -37,10 +38,10 @@ class DefaultState:
     Attributes:
         iteration: iterations finished.
         accuracy: class accuracies (C,) of the present weights.
-        finished: whether another iteration would not be worth it.
-        optimism: accuracy on the calibration images beyond what is predicted for other images. The
-            steps were fitted to these images, so they look better than others.
-        front: predictions for other objectives and budgets, from the first iteration.
+        finished: whether the operation ends here, because another iteration is not worth it.
+        optimism: how far accuracy on the calibration images exceeds what is predicted for other
+            images. The steps were fitted to the calibration images, so accuracy there is inflated.
+        front: predictions for other objectives and budgets, made in the first iteration.
     """
 
     iteration: int
@@ -60,10 +61,11 @@ def start(problem: Problem[SurgeryConfig]) -> DefaultState:
 def iterate(
     problem: Problem[SurgeryConfig], state: DefaultState, observer: Observer
 ) -> tuple[DefaultState, StepRecord]:
-    """One iteration: directions, linear model, plan, step, check.
+    """One iteration: find directions, model the logits, plan a step, take it and check it.
 
-    After a first step the calibration images have been fitted to, and look better than others: the
-    floor on accuracy rises by that optimism. Protected classes are not lifted, and look no better.
+    Once a step has been fitted to the calibration images, accuracy on them is inflated, so the
+    floor on overall accuracy rises by `optimism`. The limits of protected classes stay as they are:
+    fits do not lift these classes, so their accuracy is not inflated.
     """
     seconds: dict[str, float] = {}
     goal = operation_goal(problem)
@@ -121,7 +123,7 @@ def _record(
 
 
 def _optimism(problem: Problem[SurgeryConfig], state: DefaultState, plan: PredictedStep, taken: TriedStep) -> float:
-    """How much better the calibration images look than others, after a step."""
+    """How far calibration accuracy exceeds what is predicted for other images, after a step."""
     before = problem.overall(state.accuracy)
     predicted = before + taken.share * (plan.rates.accuracy - before)
     return max(0.0, state.optimism + taken.rates.accuracy - predicted)
@@ -154,7 +156,7 @@ def _unpack(
 
 
 def _work(config: SurgeryConfig, classes: int, _images: int, device: torch.device) -> Work:
-    """For each direction, for the logits before and after, and for the measured fits, at most."""
+    """Passes at most: for the directions, the logits before and after, and the measured fits."""
     spikes = config.search.count(classes) if config.uses_spikes else 0
     gradients = classes if config.uses_gradients else 0
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE

@@ -44,19 +44,19 @@ def operate(
     """Operate on a model in place.
 
     The patched weights stay in the module; everything else about it is left as it was. If anything
-    goes wrong the starting weights come back.
+    goes wrong, the starting weights are restored.
 
     Args:
         model: the trained classifier, a module or a `Classifier`.
-        training_data: images that the model was trained on: class gradients, Hessian batches.
+        training_data: images that the model was trained on; the directions come from these.
         calibration_data: images that every decision is made on.
         heldout_data: images that only the report sees.
-        config: the choices; `SurgeryConfig()` by default, or a `LoopConfig` for the paper's loop.
-        stored_as: name and dtype of each tensor in the file that the model will be saved to, by
-            default the module's. The patched weights are rounded to it before they are measured.
-        folder: keep history and state there after each iteration, so that a killed run can go on.
-        resume: go on from the state in `folder`, if there is one.
-        observer: told about progress.
+        config: the settings; `SurgeryConfig()` by default, or a `LoopConfig` for the paper's loop.
+        stored_as: dtypes, by tensor name, in the file that the model will be saved to; by default
+            the module's. The patched weights are rounded to these before they are measured.
+        folder: gets history and state after each iteration, so that a killed run can be resumed.
+        resume: continue from the state in `folder`, if there is one.
+        observer: is told about progress.
     """
     started = time.perf_counter()
     config = config or SurgeryConfig()

@@ -11,16 +11,16 @@ from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.types import Array
 
-# The most that a protected class may lose by default, if there are enough images to tell.
+# The most that a protected class may lose by default, if there are enough images to measure it.
 MOST_LOST = 0.1
 
 
 @dataclass(frozen=True)
 class Protection:
-    """What the strong classes are promised.
+    """Which classes are protected, and how much they may lose.
 
     Attributes:
-        strong_above: a class above this accuracy of the starting model is strong.
+        strong_above: a class is strong if the starting model's accuracy on it is above this.
         max_drop: the accuracy that a protected class may lose, as a fraction.
         protected: which classes (C,) are protected.
     """
@@ -43,8 +43,8 @@ def default_threshold(per_class: Array) -> float:
 def default_max_drop(per_class: Array, count: NDArray[np.int64]) -> float:
     """What a protected class may lose in the default operation: σ, but at most `MOST_LOST`.
 
-    It is at least two standard errors of a typical class's accuracy, which no limit could tell
-    from chance.
+    It is never less than two standard errors of a typical class's accuracy, because a smaller drop
+    cannot be told from chance.
 
     Args:
         per_class: class accuracies (C,) of the starting model.
@@ -56,7 +56,7 @@ def default_max_drop(per_class: Array, count: NDArray[np.int64]) -> float:
 
 
 def protection(problem: Problem[SurgeryConfig]) -> Protection:
-    """Protect the named classes, or else the strong ones; never one with a target."""
+    """Protect the classes named in the config, or else the strong ones; none that has a target."""
     config = problem.config
     data = problem.calibration_data
     strong_above = default_threshold(problem.base) if config.strong_above is None else config.strong_above

@@ -18,7 +18,7 @@ class LoopConfig(OperationConfig):
     """The paper's loop. The defaults are ours; `paper_config` gives the paper's.
 
     `OperationConfig` describes the other attributes. A strong class is one above the mean accuracy
-    plus one σ; a protected class may be planned to lose 0.01 in an iteration.
+    plus one σ; a protected class may be planned to lose 0.01, counted from `reference`.
 
     Attributes:
         iterations: T, in each phase.

@@ -1,4 +1,8 @@
-"""The loop (Algorithm 2): spikes, S, plan, step; accept or roll back; adapt the amplitude."""
+"""The paper's loop (Algorithm 2): many small steps along spikes.
+
+Each iteration finds the spikes, measures the sensitivity S of the classes to them, plans and takes
+a step, accepts it or rolls it back, and adapts the amplitude, the length that a step may have.
+"""
 
 import math
 from dataclasses import replace
@@ -28,7 +32,8 @@ from hessian_surgery.paper.sensitivity import accuracies, sensitivity
 from hessian_surgery.paper.sensitivity_gradients import MATCHED_ALONG, MATCHED_ON, gradient_sensitivity
 from hessian_surgery.types import Array
 
-# The accuracy that a protected class may be planned to lose in an iteration (the paper's 1 %).
+# The accuracy that a plan may cost a protected class, counted from the config's `reference` (the
+# paper's 1 %).
 LOOP_DROP = 0.01
 
 
@@ -90,7 +95,7 @@ def finished(problem: Problem[LoopConfig], state: LoopState) -> bool:
 
 
 def finish(problem: Problem[LoopConfig], state: LoopState) -> Ending:
-    """Leave the returned weights in the module: the best ones, or the last."""
+    """Put the final weights into the module: the best ones, or the last."""
     if problem.config.returned == "last":
         return Ending(state.accuracy)
     problem.space.restore(state.best_weights)
@@ -98,15 +103,16 @@ def finish(problem: Problem[LoopConfig], state: LoopState) -> Ending:
 
 
 def finder_of(problem: Problem[LoopConfig]) -> SpikeFinder:
-    """What finds the spikes, which the loop always needs."""
+    """The spike finder, which the loop always has."""
     assert problem.finder is not None
     return problem.finder
 
 
 def find_sensitivity(problem: Problem[LoopConfig], spectrum: Spectrum, epsilon: float, observer: Observer) -> Array:
-    """S (K, C) at the present weights for a probe of amplitude ε: fractions per unit of amplitude.
+    """The sensitivity S (K, C) at the present weights, from a probe of amplitude ε.
 
-    A gradient takes no more images at a time than a Hessian product, whose graph had room.
+    It holds changes of class accuracies, as fractions, per unit of amplitude. A gradient takes no
+    more images at a time than a Hessian product does, whose graph is known to fit into memory.
     """
     config = problem.config
     progress = partial(observer.stage, "sensitivity")
@@ -122,7 +128,7 @@ def find_sensitivity(problem: Problem[LoopConfig], spectrum: Spectrum, epsilon: 
 
 
 def exponent_of(problem: Problem[LoopConfig]) -> float:
-    """p, from the config or from the p-rule at the starting model."""
+    """The exponent p of class errors: from the config, or by the p-rule at the starting model."""
     config = problem.config
     if config.exponent != "auto":
         return config.exponent
@@ -131,7 +137,7 @@ def exponent_of(problem: Problem[LoopConfig]) -> float:
 
 
 def make_plan(problem: Problem[LoopConfig], accuracy: Array, spectrum: Spectrum, matrix: Array, budget: float) -> Plan:
-    """Eq. 5 with the config's bound and protection."""
+    """Solve the paper's eq. 5 with the config's bound and protection."""
     config = problem.config
     floor = strong_floor(
         accuracy,
@@ -163,7 +169,7 @@ def judge_candidate(candidate: Array, previous: Array, config: LoopConfig) -> Si
 
 
 def score(per_class: Array, target: Target) -> tuple[float, float]:
-    """What the best weights are chosen by: higher is better, ties by the second number."""
+    """What the best weights are chosen by: higher is better; the second number breaks ties."""
     spread = -sigma(per_class)
     worst = float(per_class.min())
     return (spread, worst) if target == "sigma" else (worst, spread)
@@ -178,7 +184,7 @@ def _advance(problem: Problem[LoopConfig], state: LoopState, kept: Array, contro
 
 
 def _next_phase(problem: Problem[LoopConfig], state: LoopState, spectrum: Spectrum) -> LoopState:
-    """The next iteration's state: at the end of a phase, with its spikes deflated."""
+    """The state for the next iteration; if a phase has ended, with its spikes deflated."""
     if state.first_eigenvalue is None:
         state = replace(state, first_eigenvalue=float(spectrum.eigenvalues[0]))
     config = problem.config
@@ -202,7 +208,7 @@ def _seek(
 def _check_deflation(
     problem: Problem[LoopConfig], state: LoopState, operator: Operator, spectrum: Spectrum
 ) -> dict[str, float] | None:
-    """Whether earlier spikes are out of the way, and how stale they are at a phase's start."""
+    """How much new spikes overlap deflated ones, and how stale those are at a phase's start."""
     if state.deflated is None:
         return None
     found = {"vectors": float(len(state.deflated)), "overlap": overlap(state.deflated, spectrum)}
@@ -212,7 +218,7 @@ def _check_deflation(
 
 
 def _first_controller(problem: Problem[LoopConfig], state: LoopState, spectrum: Spectrum) -> Controller:
-    """The control at a phase's start; from phase to phase, α_max goes as 1/√λ_max (eq. 10)."""
+    """The controller at a phase's start; between phases, α_max scales as 1/√λ_max (eq. 10)."""
     config = problem.config
     leading = float(spectrum.eigenvalues[0])
     if state.deflated is not None and leading < 1e-6 * (state.first_eigenvalue or leading):
@@ -225,7 +231,7 @@ def _first_controller(problem: Problem[LoopConfig], state: LoopState, spectrum: 
 
 
 def loop_protection(problem: Problem[LoopConfig]) -> Protection:
-    """What the strong classes are promised in the loop's plans."""
+    """Which classes the loop's plans protect, and how much these may lose."""
     config = problem.config
     strong_above = strong_threshold(problem.base) if config.strong_above is None else config.strong_above
     max_drop = LOOP_DROP if config.max_drop is None else config.max_drop
@@ -238,7 +244,7 @@ def _choices(problem: Problem[LoopConfig]) -> dict[str, Any]:
 
 
 def _work(config: LoopConfig, classes: int, images: int, _device: torch.device) -> Work:
-    """S and a check in each iteration; the images that a temperature is matched on come on top."""
+    """Passes for S and a check in each iteration; images that a temperature is matched on."""
     spikes = config.search.count(classes)
     iterations = config.total_iterations
     if config.sensitivity == "differences":

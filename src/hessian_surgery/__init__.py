@@ -19,6 +19,7 @@ from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.effective_rank import SensitivityStructure
 from hessian_surgery.evidence.metrics import Metrics
 from hessian_surgery.evidence.paired_tests import ClassTest, Difference, Flow, PairedTests
 from hessian_surgery.evidence.verdict import Verdict
@@ -27,12 +28,13 @@ from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
 from hessian_surgery.model.smallnet import train_smallnet
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
-from hessian_surgery.operation.iteration_record import IterationRecord
+from hessian_surgery.operation.iteration_record import IterationRecord, StepRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.operate import operate
 from hessian_surgery.operation.outcome import Findings, Outcome
 from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
+from hessian_surgery.paper.loop_record import LoopRecord
 from hessian_surgery.paper.plan import Plan, plan
 from hessian_surgery.paper.presets import paper_config
 from hessian_surgery.paper.sensitivity import sensitivity
@@ -68,6 +70,7 @@ __all__ = [
     "LabelledSet",
     "Linearization",
     "LoopConfig",
+    "LoopRecord",
     "Metrics",
     "ModelOutputs",
     "Observer",
@@ -78,10 +81,12 @@ __all__ = [
     "Plan",
     "Protocol",
     "Row",
+    "SensitivityStructure",
     "Spectrum",
     "SpectrumReport",
     "SpikeSearch",
     "Stability",
+    "StepRecord",
     "Storage",
     "SurgeryConfig",
     "Verdict",

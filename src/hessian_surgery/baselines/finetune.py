@@ -12,7 +12,8 @@ from torch import nn
 
 from hessian_surgery.baselines.training_state import fingerprint, load_moments, load_state, own_tensors, save_state
 from hessian_surgery.baselines.training_step import Step, Training, recorded_step, start_training
-from hessian_surgery.curvature.search import NoSpikes, SpikeFinder, SpikeSearch, make_finder
+from hessian_surgery.curvature.memory_plan import choose_storage
+from hessian_surgery.curvature.search import NoSpikes, SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError, require
@@ -64,6 +65,8 @@ class FinetuneConfig:
         require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2: BatchNorm needs a variance")
         fits = 0 <= self.head_epochs <= self.epochs
         require(fits, "head_epochs", self.head_epochs, f"between 0 and the number of epochs ({self.epochs})")
+        searched = self.project is None or isinstance(self.project, SpikeSearch)
+        require(searched, "project", self.project, "None or a SpikeSearch")
         require(self.seed >= 0, "seed", self.seed, "0 or more")
 
 
@@ -134,7 +137,8 @@ def finetune(
     module = classifier.module
     device = classifier.device
     job = _prepare(classifier, given, config)
-    identity = fingerprint(asdict(config), module, given) if folder else ""
+    choices = asdict(config) | {"project": config.project.as_dict() if config.project else None}
+    identity = fingerprint(choices, module, given) if folder else ""
     forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with claimed(folder) if folder else nullcontext(), _training_mode(module), forked, deterministic_kernels():
         before = {name: tensor.detach().clone() for name, tensor in own_tensors(module).items()}
@@ -153,7 +157,7 @@ def _prepare(classifier: Classifier, given: LabelledSet, config: FinetuneConfig)
     check_classifier(classifier, given)
     train = given
     spike_data = None
-    if config.project:
+    if config.project is not None:
         train, spike_data = stratified_split(given, (TRAINED_SHARE, 1 - TRAINED_SHARE), config.seed)
         if len(spike_data) == 0:
             raise InputError(
@@ -233,8 +237,10 @@ def _spike_finder(job: _Job, space: ParameterSpace) -> SpikeFinder | None:
     if job.config.project is None or job.spike_data is None:
         return None
     search = replace(job.config.project, redraw_hessian=True)
-    finder = make_finder(job.classifier, space, job.spike_data, search, seed=job.config.seed)
-    return replace(finder, loss=job.loss)
+    count = search.count(len(job.train.classes))
+    storage = choose_storage(space, count, steps=search.lanczos_steps, tolerance=search.tolerance)
+    seed = job.config.seed
+    return SpikeFinder(job.classifier, space, job.spike_data, search, job.loss, count, storage, seed)
 
 
 def _find_spikes(finder: SpikeFinder, training: Training, epoch: int) -> None:

@@ -84,13 +84,23 @@ class TerminalObserver(BarObserver):
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Move the bar within the current iteration."""
-        while self._opening:
-            self._console.print(self._opening.pop(0), highlight=False, markup=False, soft_wrap=True)
+        self._print_remarks()
         start, share = STAGES[name]
         text = f"iteration {self._finished + 1}/{self._total} · {name} {done}/{total}"
         position = self._finished + start + share * done / total
         # Refresh at the end, so that a quick stage shows too.
         self._progress.update(self._task, completed=position, description=text, refresh=done == total)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if error is None:
+            self._print_remarks()
+
+    def _print_remarks(self) -> None:
+        while self._opening:
+            self._console.print(self._opening.pop(0), highlight=False, markup=False, soft_wrap=True)
 
     def iteration(self, record: IterationRecord) -> None:
         """Print the line of an iteration."""

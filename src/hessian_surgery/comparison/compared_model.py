@@ -125,6 +125,6 @@ def _compute_family(
         return class_gradients(probe, model.training_data, config.seed)
     if name == "random":
         return random_directions(probe, count, config.seed)
-    storage = plan_basis(model.classifier, problem.space, model.training_data, config.search, count)
+    storage = plan_basis(model.classifier, problem.space, model.training_data, config.search, count, example=images)
     finder = replace(finder_of(problem), count=count, storage=storage)
     return spike_directions(probe, finder.find(iteration=1, progress=partial(observer.stage, "lanczos")))

@@ -60,9 +60,10 @@ class SpikeSearch:
     basis_memory: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("spikes", "lanczos_steps", "hessian_samples", "micro_batch"):
+        for name in ("spikes", "lanczos_steps", "micro_batch"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "at least 1")
+        require(self.hessian_samples >= 1, "hessian_samples", self.hessian_samples, "at least 1")
         choices = {"hessian_sampling": Sampling, "basis": BasisPlace, "precision": BasisPrecision}
         if isinstance(self.loss, str):
             choices["loss"] = LossName
@@ -157,7 +158,7 @@ class SpikeFinder:
 
     def with_steps(self, steps: int) -> "SpikeFinder":
         """The same finder with an exact number of Lanczos steps, and room for their vectors."""
-        search = replace(self.search, lanczos_steps=steps)
+        search = replace(self.search, spikes=None, lanczos_steps=steps)
         storage = plan_basis(self.classifier, self.space, self.data, search, self.count)
         return replace(self, search=search, storage=storage)
 

@@ -1,5 +1,6 @@
 """Configuration: the choices that both algorithms share, and those of the default operation."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -14,7 +15,7 @@ Family: TypeAlias = Literal["class-gradients", "spikes", "both"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperationConfig:
+class OperationConfig(ABC):
     """The choices that the default operation and the paper's loop share.
 
     Attributes:
@@ -41,27 +42,28 @@ class OperationConfig:
     batch_size: int = BATCH_SIZE
     seed: int = 0
 
-    # The algorithm that follows these choices; `dispatch` knows it by this name.
+    # The algorithm that follows these choices; `operation/algorithms.py` knows it by this name.
     algorithm: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "batch_size", "calibration_cap"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, name, value, "at least 1")
+        for name in ("iterations", "batch_size"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        enough = self.calibration_cap is None or self.calibration_cap >= 1
+        require(enough, "calibration_cap", self.calibration_cap, "at least 1")
         require_choice(self, "target", Target)
         require(self.seed >= 0, "seed", self.seed, "0 or more")
         if self.max_drop is not None:
             require_fraction(self, "max_drop")
 
     @property
+    @abstractmethod
     def uses_spikes(self) -> bool:
         """Whether the operation needs the Hessian."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def uses_gradients(self) -> bool:
         """Whether the operation moves along class gradients."""
-        raise NotImplementedError
 
     @property
     def total_iterations(self) -> int:
@@ -73,6 +75,7 @@ class OperationConfig:
         """Spikes of earlier phases that are kept beside the Lanczos basis, in units of K."""
         return 0
 
+    @abstractmethod
     def check_classes(self, classes: tuple[str, ...]) -> None:
         """Raise an InputError if a choice names a class that does not exist."""
 

@@ -81,7 +81,7 @@ def estimate_cost(
     graph_images = MICRO
     if spikes:
         beside = config.vectors_beside * spikes
-        storage = plan_basis(classifier, space, training_data, search, spikes, beside=beside)
+        storage = plan_basis(classifier, space, training_data, search, spikes, beside=beside, example=calibration_data)
         graph_images = min(search.micro_batch or search.hessian_samples, len(training_data))
     rows = storage.rows + (config.vectors_beside + 1) * spikes + gradients
     saved = saved_bytes(classifier, training_data, space)

@@ -1,6 +1,6 @@
 """The driver: what an algorithm is, and how one is run, kept in a folder and resumed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -68,6 +68,8 @@ class Algorithm(Generic[S]):
         may_end: whether running out of spikes ends the run, instead of being an error.
         finish: leave the result's weights in the module.
         choices: what the config left open, as it was settled, for `result.json`.
+        warnings: what should be said about a finished run, from its records and the class
+            accuracies (C,) that it reached.
         pack: a state as tensors and plain values for a file; the present weights are kept anyway.
             It gets the folder, for what is kept in files of its own, and the run's identity.
         unpack: the inverse.
@@ -81,6 +83,7 @@ class Algorithm(Generic[S]):
     may_end: Callable[[S], bool]
     finish: Callable[[Problem[Any], S], Ending]
     choices: Callable[[Problem[Any]], dict[str, Any]]
+    warnings: Callable[[Problem[Any], Sequence[Any], Array], tuple[str | None, ...]]
     pack: Callable[[Path, Problem[Any], S, str], Packed]
     unpack: Unpack[S]
     work: Callable[[Any, int, int, torch.device], Work]

@@ -1,6 +1,7 @@
 """The default operation, one iteration at a time: propose a step, measure it, keep it or not."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,28 @@ def _choices(problem: Problem[SurgeryConfig]) -> dict[str, Any]:
     return {"directions": config.directions, "budget": config.budget} | promised
 
 
+def _warnings(problem: Problem[SurgeryConfig], records: Sequence[StepRecord], reached: Array) -> tuple[str | None, ...]:
+    classes = problem.calibration_data.classes
+    missed = [
+        f"target {name}={wanted:g} is missed on the calibration images: "
+        f"{100 * reached[classes.index(name)]:.1f} % is reached"
+        for name, wanted in problem.config.targets.items()
+        if reached[classes.index(name)] < wanted
+    ]
+    return (_idle_warning(bool(problem.config.targets), records), *missed)
+
+
+def _idle_warning(targets: bool, records: Sequence[StepRecord]) -> str | None:
+    """Why the operation did nothing, if it did nothing."""
+    if any(record.accepted for record in records):
+        return None
+    if targets:
+        return "nothing was done: no step was predicted to come nearer to the targets beyond noise, or it broke a limit"
+    gain = records[0].gain
+    amount = f"{100 * gain.predicted:.2f} ± {100 * gain.error:.2f} pp"
+    return f"nothing was done: the best step was predicted to gain {amount}, or broke a limit"
+
+
 def _pack(_folder: Path, _problem: Problem[SurgeryConfig], state: DefaultState, _identity: str) -> Packed:
     plain = {
         "iteration": state.iteration,
@@ -172,6 +195,7 @@ DEFAULT = Algorithm(
     may_end=lambda state: state.iteration > 0,
     finish=lambda problem, state: Ending(state.accuracy, state.front),
     choices=_choices,
+    warnings=_warnings,
     pack=_pack,
     unpack=_unpack,
     work=_work,

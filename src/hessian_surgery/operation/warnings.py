@@ -7,7 +7,8 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import class_accuracy, sigma
 from hessian_surgery.evidence.paired_tests import FEW_IMAGES
-from hessian_surgery.operation.iteration_record import IterationRecord, StepRecord
+from hessian_surgery.operation.algorithms import algorithm_of
+from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.types import Array
 
@@ -29,11 +30,9 @@ def find_warnings(
         calibration: the answers to the calibration images.
     """
     rounded = class_accuracy(calibration.after.predicted, calibration.labels, len(calibration.classes))
-    targets = getattr(problem.config, "targets", {})
     found = (
         *_spike_warnings(problem, records),
-        _idle_warning(bool(targets), records),
-        *(_target_warning(problem, name, wanted, rounded) for name, wanted in targets.items()),
+        *algorithm_of(problem.config).warnings(problem, records, rounded),
         rare_class_warning(problem.calibration_data, "calibration"),
         rare_class_warning(heldout, "held-out"),
         rounding_warning(problem.base, unrounded, rounded),
@@ -82,23 +81,3 @@ def _spike_warnings(problem: Problem[Any], records: Sequence[IterationRecord]) -
         convergence_warning([record.residuals for record in records], problem.config.search.tolerance),
         f"only {fewest} of {wanted} spikes have a positive eigenvalue" if fewest < wanted else None,
     )
-
-
-def _target_warning(problem: Problem[Any], name: str, wanted: float, reached: Array) -> str | None:
-    """That a target was predicted to be reached and was not, if so."""
-    accuracy = reached[problem.calibration_data.classes.index(name)]
-    if accuracy >= wanted:
-        return None
-    return f"target {name}={wanted:g} is missed on the calibration images: {100 * accuracy:.1f} % is reached"
-
-
-def _idle_warning(targets: bool, records: Sequence[IterationRecord]) -> str | None:
-    """Why the default operation did nothing, if it did nothing."""
-    first = records[0]
-    if any(record.accepted for record in records) or not isinstance(first, StepRecord):
-        return None
-    if targets:
-        return "nothing was done: no step was predicted to come nearer to the targets beyond noise, or it broke a limit"
-    predicted = 100 * first.gain.predicted
-    error = 100 * first.gain.error
-    return f"nothing was done: the best step was predicted to gain {predicted:.2f} ± {error:.2f} pp, or broke a limit"

@@ -59,9 +59,9 @@ class LoopConfig(OperationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("phases", "patience"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, name, value, "at least 1")
+        require(self.phases >= 1, "phases", self.phases, "at least 1")
+        enough = self.patience is None or self.patience >= 1
+        require(enough, "patience", self.patience, "at least 1")
         literals = {
             "control": Control,
             "bound": Bound,
@@ -87,6 +87,9 @@ class LoopConfig(OperationConfig):
     def uses_gradients(self) -> bool:
         """Never: the loop moves along spikes."""
         return False
+
+    def check_classes(self, classes: tuple[str, ...]) -> None:
+        """Nothing to check: no choice of the loop names a class."""
 
     @property
     def total_iterations(self) -> int:

@@ -261,6 +261,7 @@ LOOP = Algorithm(
     may_end=lambda state: state.deflated is not None,
     finish=finish,
     choices=_choices,
+    warnings=lambda problem, records, reached: (),
     pack=pack,
     unpack=unpack,
     work=_work,

@@ -1,6 +1,7 @@
 """From a study's arguments to what it works with: a finder of spikes, and calibration data."""
 
 import logging
+from dataclasses import replace
 
 from torch import nn
 
@@ -34,6 +35,7 @@ def open_finder(
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, parameters)
     refuse_half_precision(space)
+    search = replace(search, redraw_hessian=False)  # a study looks at one batch
     finder = make_finder(classifier, space, as_labelled(training_data), search, seed=seed)
     LOG.info(finder.describe())
     return finder

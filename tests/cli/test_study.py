@@ -111,6 +111,7 @@ def test_images_that_are_not_normalised_are_told_wherever_they_come_from(run, ca
         (["spectrum", "--probes", "0"], "probes: got 0"),
         (["spectrum", "--tolerance", "-1"], "tolerance: got -1"),
         (["spectrum", "--hessian-samples", "0"], "hessian_samples: got 0"),
+        (["spectrum", "--calibration-data", "digits"], "calibration_data: spectrum has no use for it"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(run, capsys, tmp_path, checkpoint, arguments, message):

@@ -16,6 +16,8 @@ from hessian_surgery.cli.options import SearchOptions, StudyOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.parse_numbers import parse_whole_numbers
 from hessian_surgery.cli.progress import BarObserver
+from hessian_surgery.data.sources import PARTS
+from hessian_surgery.errors import InputError
 from hessian_surgery.files import write_json
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.report.figure_style import save_figure
@@ -99,6 +101,7 @@ def run_study(
     Returns:
         The study's result.
     """
+    _refuse_unused_data(name, options, needs)
     opened = open_model(options, needs)
     print_notes(opened.remarks)
     images = [getattr(opened.parts, part) for part in needs]
@@ -120,6 +123,13 @@ def run_study(
         print(module.describe(result))
     print_notes([f"{name}.json and {name}.svg: {options.out}"])
     return result
+
+
+def _refuse_unused_data(name: str, options: StudyOptions, needs: Sequence[str]) -> None:
+    """Raise an InputError for data that a study has no use for."""
+    for part in PARTS:
+        if part not in needs and getattr(options, f"{part}_data") is not None:
+            raise InputError(f"{part}_data: {name} has no use for it; leave out --{part}-data")
 
 
 def write_study(

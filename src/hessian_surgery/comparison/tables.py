@@ -2,7 +2,7 @@
 
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.fronts import Fronts, Row
-from hessian_surgery.report.markdown import plain
+from hessian_surgery.report.markdown import merge_budgets, plain
 
 
 def table_rows(fronts: Fronts) -> list[tuple[str, ...]]:
@@ -10,13 +10,7 @@ def table_rows(fronts: Fronts) -> list[tuple[str, ...]]:
 
     Budgets at which an entry has the same figures share a row.
     """
-    rows: list[tuple[str, ...]] = []
-    for row in fronts.rows:
-        name, budget, *figures = _cells(row)
-        same = rows and rows[-1][0] == name and list(rows[-1][2:]) == figures
-        first = rows.pop()[1].partition("–")[0] + "–" if same else ""
-        rows.append((name, first + budget, *figures))
-    return rows
+    return merge_budgets(map(_cells, fronts.rows))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import torch
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.curvature.search import NoSpikes, SpikeFinder
+from hessian_surgery.directions.family import numbered
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.driver import Algorithm, Ending, Work
 from hessian_surgery.operation.goal import Target
@@ -62,7 +63,7 @@ def iterate(problem: Problem[LoopConfig], state: LoopState, observer: Observer) 
             problem.space.restore(before)
         observer.stage("measure", 1, 1)
     kept = candidate if signal.accepted else state.accuracy
-    labels = [f"spike {i + 1}" for i in range(len(spectrum))]
+    labels = list(numbered("spike", len(spectrum)))
     record = LoopRecord(
         iteration=state.iteration + 1,
         phase=state.iteration // config.iterations + 1,

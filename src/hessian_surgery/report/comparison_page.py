@@ -1,10 +1,10 @@
 """The page of a comparison: the advice, warnings, the front, and how to reproduce it."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from hessian_surgery.report import page_charts
 from hessian_surgery.report.figure_data import FRONT_LABELS
+from hessian_surgery.report.markdown import merge_budgets
 from hessian_surgery.report.markup import name, percent, points, side_by_side, table, text, tiles, warning_list
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction
@@ -43,20 +43,9 @@ def front_section(content: dict[str, Any], opening: str = "") -> Section:
         "▼ and ▲ mark a σ significantly below or above that of class bias at the same accuracy.</p>"
     )
     head = ("method", "budget pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "σ against class bias pp")
-    rows = table(head, _merged(methods), "Every method at every budget, on held-out images", "numbers")
+    rows = table(head, merge_budgets(map(_row, methods)), "Every method at every budget, on held-out images", "numbers")
     body = words + side_by_side(*drawn) + page_charts.front_legend(methods) + rows
     return Section("front", "The front: σ and worst class against accuracy", body)
-
-
-def _merged(methods: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Rows of the table; budgets at which a method has the same figures share one."""
-    found: list[tuple[str, ...]] = []
-    for method in methods:
-        title, budget, *figures = _row(method)
-        same = found and found[-1][0] == title and list(found[-1][2:]) == figures
-        first = found.pop()[1].partition("–")[0] + "–" if same else ""
-        found.append((title, first + budget, *figures))
-    return found
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hessian_surgery.directions.family import numbered
+
 # Methods that change no answer: their point is that of the model as it is.
 UNSEEN = ("nothing", "temperature")
 # What a front shows against the change of accuracy, and the label of its axis.
@@ -41,7 +43,7 @@ class Responses:
 
 def spike_responses(content: dict[str, Any]) -> Responses:
     """Take S of a diagnosis from the contents of `diagnosis.json`."""
-    labels = [f"spike {i + 1}" for i in range(len(content["eigenvalues"]))]
+    labels = numbered("spike", len(content["eigenvalues"]))
     return Responses(labels, content["classes"], content["sensitivity"], "length")
 
 

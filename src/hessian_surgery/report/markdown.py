@@ -1,5 +1,7 @@
 """An operation as Markdown, for a colleague or a pull request."""
 
+from collections.abc import Iterable
+
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
 from hessian_surgery.operation.outcome import Findings
 
@@ -68,6 +70,16 @@ def most_changed(before: list[float], after: list[float]) -> tuple[list[int], in
 def main_flows(tests: PairedTests) -> list[Flow]:
     """Choose the five classes with the most changed images."""
     return sorted(tests.flows, key=lambda flow: -(flow.gained + flow.lost))[:5]
+
+
+def merge_budgets(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Rows of (name, budget, figures …); a method's budgets with the same figures share a row."""
+    merged: list[tuple[str, ...]] = []
+    for name, budget, *figures in rows:
+        same = merged and merged[-1][0] == name and list(merged[-1][2:]) == figures
+        first = merged.pop()[1].partition("–")[0] + "–" if same else ""
+        merged.append((name, first + budget, *figures))
+    return merged
 
 
 def plain(text: str) -> str:

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.types import Array
 
@@ -22,11 +21,7 @@ def unbeaten(accuracy: Array, spread: Array) -> list[int]:
 def choose_within_floor(candidates: list[Rates], floor: float) -> int:
     """Choose the candidate with the least σ among those whose accuracy is not below the floor.
 
-    Raises:
-        InputError: all are below it.
+    If all are below it, the first is chosen, which does nothing.
     """
-    allowed = [i for i, found in enumerate(candidates) if found.accuracy >= floor - 1e-12]
-    if not allowed:
-        best = max((found.accuracy for found in candidates), default=float("nan"))
-        raise InputError(f"no candidate keeps accuracy at {100 * floor:.2f} %; the best has {100 * best:.2f} %")
+    allowed = [i for i, found in enumerate(candidates) if found.accuracy >= floor - 1e-12] or [0]
     return min(allowed, key=lambda i: (candidates[i].sigma, -candidates[i].accuracy))

@@ -40,8 +40,6 @@ class ModelOutputs:
         default_counts: by family, the directions that a method takes if its name gives no number.
         family_seconds: seconds that each family took to compute, by name.
         missing: why a family could not be computed, by name.
-        largest_budget: the most accuracy that a method may give up; a step that costs much more is
-            not worth measuring.
     """
 
     classes: tuple[str, ...]
@@ -56,7 +54,6 @@ class ModelOutputs:
     default_counts: Mapping[str, int] = field(default_factory=dict)
     family_seconds: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
-    largest_budget: float = 0.01
 
     def family(self, name: str) -> Directions:
         """Return a family of directions.

@@ -1,17 +1,19 @@
-"""The post-hoc baselines: each makes candidate edits of the model from its calibration images.
+"""The post-hoc baselines: each offers edits of the model, made from its calibration images.
 
-A method that has something to fit is fitted to the same objective: σ of the class accuracies at a
-price of accuracy. The others try a list of values. Doing nothing is always a candidate.
+A method that has something to fit is fitted to the same objective as the default operation, σ of
+the class accuracies at a price of accuracy, and its edit is chosen by the same cross-fitting. The
+others try a list of values. Doing nothing is always on offer.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.baselines.choice import unbeaten
+from hessian_surgery.baselines.choice import choose_within_floor
 from hessian_surgery.baselines.last_layer import refit
 from hessian_surgery.baselines.model_edits import ChainState, Edit, LogitMap, WeightStep
 from hessian_surgery.baselines.outputs import ModelOutputs
@@ -19,21 +21,16 @@ from hessian_surgery.data.checks import require_images
 from hessian_surgery.directions.family import Directions, join
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import Rates, logit_unit, rates
-from hessian_surgery.operation.coefficient_fit import candidates, fit_path
-from hessian_surgery.operation.crossfit import CandidateSteps, Surrogate
-from hessian_surgery.operation.goal import make_goal
+from hessian_surgery.operation.choice import Candidates
+from hessian_surgery.operation.crossfit import AfterCoefficients, Surrogate
+from hessian_surgery.operation.goal import Goal, make_goal
+from hessian_surgery.operation.ladder import climb, prior_shift
 from hessian_surgery.operation.protection import default_max_drop, default_threshold
 from hessian_surgery.types import Array
 
 TAUS = tuple(np.arange(0, 2.01, 0.25))
 FINE_TAUS = tuple(np.round(np.arange(0, 2.01, 0.05), 2))
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
-# Of the steps that a fit predicts, how many are measured.
-MEASURED = 8
-# How far below the accuracy floor a step may be predicted to end and still be measured.
-MARGIN = 0.02
-# Budgets, from 0 to the largest, that `operation_step` makes a step for.
-PLANS = 11
 
 
 @dataclass(frozen=True)
@@ -42,44 +39,50 @@ class Candidate:
 
     Attributes:
         edit: the edit.
-        rates: its rates on the calibration images.
-        state: the state after it, if a forward pass measured it. A state that is cheap to compute
-            again is not kept: there are hundreds of candidates.
+        rates: its rates on the calibration images; if it was fitted, on those of other folds.
     """
 
     edit: Edit
     rates: Rates
-    state: ChainState | None = None
 
 
-# Outputs, the state to start from, positions of the calibration images → candidates.
-PosthocMethod = Callable[[ModelOutputs, ChainState, Tensor], list[Candidate]]
+@dataclass(frozen=True)
+class BestOf:
+    """The offer that chooses from a list of candidates; the first one does nothing."""
+
+    candidates: Sequence[Candidate]
+
+    def __call__(self, floor: float) -> Candidate:
+        """The candidate with the least σ whose accuracy is not below the floor."""
+        return self.candidates[choose_within_floor([candidate.rates for candidate in self.candidates], floor)]
 
 
-def temperature(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> list[Candidate]:
+# The least accuracy on the calibration images → the best candidate, which may be doing nothing.
+Offer = Callable[[float], Candidate]
+# Outputs, the state to start from, positions of the calibration images → its offer.
+PosthocMethod = Callable[[ModelOutputs, ChainState, Tensor], Offer]
+
+
+def temperature(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
     """Temperature scaling: z / T. No prediction changes: a control that must show no effect."""
     edits = [_map(outputs, scale=torch.full((outputs.logits.shape[1],), 1 / t)) for t in TEMPERATURES]
     return _map_candidates(outputs, state, calibration, edits)
 
 
-def logit_adjustment(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> list[Candidate]:
+def logit_adjustment(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
     """z − τ log π, with the training set's class shares π (Menon et al. 2021), at several τ.
 
     It acts on logits, not on probabilities.
     """
     if outputs.training_counts is None:
         raise InputError("logit adjustment needs the training set's class counts (training_counts)")
-    counts = outputs.training_counts.double()
-    if (counts <= 0).any():
+    if (outputs.training_counts <= 0).any():
         raise InputError("logit adjustment: a class has no training image, so its share is 0")
-    known = -(counts / counts.sum()).log().cpu()
-    # An output beyond the classes moves like the most frequent class: equal shares change nothing.
-    shift = torch.full((outputs.logits.shape[1],), float(known.min()), dtype=torch.float64)
-    shift[: len(counts)] = known
+    shift = prior_shift(outputs.training_counts, outputs.logits.shape[1])
     return _map_candidates(outputs, state, calibration, [_map(outputs, shift=tau * shift) for tau in FINE_TAUS])
 
 
-def tau_norm(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> list[Candidate]:
+def tau_norm(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
     """w_c ← w_c / ‖w_c‖^τ (Kang et al. 2020) at several τ, with the head's bias and without.
 
     Lengths are in units of their geometric mean: the logits keep their size.
@@ -98,60 +101,58 @@ def tau_norm(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> l
     return _map_candidates(outputs, state, calibration, edits)
 
 
-def class_bias(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> list[Candidate]:
+def class_bias(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
     """One number per class, added to its logit."""
     logits = state.logits[calibration]
-    labels = outputs.labels[calibration]
-    unit = logit_unit(logits)
-    path = fit_path(lambda c: logits + unit * c, logits.shape[1], labels, len(outputs.classes))
-    edits = [_map(outputs, shift=unit * torch.from_numpy(c)) for c in candidates(path)]
-    return _map_candidates(outputs, state, calibration, edits)
-
-
-def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> list[Candidate]:
-    """A scale and a bias per class (Guo et al. 2017)."""
-    logits = state.logits[calibration]
-    labels = outputs.labels[calibration]
     width = logits.shape[1]
     unit = logit_unit(logits)
+    shifts = unit * torch.eye(width, device=logits.device)[:, None, :].expand(width, len(logits), width)
 
-    def at(c: Tensor) -> Tensor:
-        return logits * (1 + c[:width]) + unit * c[width:]
+    def edit(coefficients: Array) -> LogitMap:
+        return _map(outputs, shift=unit * torch.from_numpy(coefficients))
 
-    path = fit_path(at, 2 * width, labels, len(outputs.classes))
-    pairs = [torch.from_numpy(c).split(width) for c in candidates(path)]
-    edits = [_map(outputs, 1 + scale, unit * shift) for scale, shift in pairs]
-    return _map_candidates(outputs, state, calibration, edits)
+    return _offer(outputs, logits, shifts, calibration, edit)
 
 
-def last_layer(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> list[Candidate]:
+def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
+    """A scale and a bias per class (Guo et al. 2017)."""
+    logits = state.logits[calibration]
+    width = logits.shape[1]
+    unit = logit_unit(logits)
+    shifts = torch.eye(width, device=logits.device)[:, None, :].expand(width, len(logits), width)
+
+    def edit(coefficients: Array) -> LogitMap:
+        scale, shift = torch.from_numpy(coefficients).split(width)
+        return _map(outputs, 1 + scale, unit * shift)
+
+    return _offer(outputs, logits, torch.cat([shifts * logits, unit * shifts]), calibration, edit)
+
+
+def last_layer(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
     """The head fitted again by class-balanced logistic regression (Kang et al. 2020)."""
     if outputs.head is None or outputs.features is None:
         raise InputError("a refit of the last layer needs a linear head, which this model does not have")
     found = refit(outputs.head, outputs.features[calibration], outputs.labels[calibration], len(outputs.classes))
-    return [Candidate(edit, _rates(outputs, logits, calibration)) for edit, logits in found]
+    return BestOf([Candidate(edit, _rates(outputs, logits, calibration)) for edit, logits in found])
 
 
 def step_along(family: str, count: int | None = None) -> PosthocMethod:
     """Make the method that takes one step along the first `count` directions of a family.
 
-    The step is fitted to the directions' linear changes of the logits, which also predict its
-    rates. Forward passes then measure the steps that look best; these are the candidates. Without
-    `count`, `ModelOutputs.default_counts` says how many directions there are.
+    Without `count`, `ModelOutputs.default_counts` says how many directions there are.
     """
 
-    def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> list[Candidate]:
+    def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
         directions = outputs.family(family)
         linear = _surrogate(directions, outputs, state, calibration, count or outputs.default_counts.get(family))
-        size = len(linear.changes)
-        unused = len(directions) - size
-        steps = candidates(fit_path(linear.at, size, linear.labels, linear.classes))
-        predicted = [_rates(outputs, linear.at(torch.from_numpy(c).to(linear.changes)), calibration) for c in steps]
-        kept = [np.pad(steps[i], (0, unused)) for i in promising(predicted, outputs.largest_budget)]
-        edits = [WeightStep(directions, c) for c in kept]
-        states = [state.after(edit, outputs) for edit in edits]
-        measured = [_rates(outputs, after.logits[calibration], calibration) for after in states]
-        return [Candidate(*found) for found in zip(edits, measured, states, strict=True)]
+        unused = len(directions) - len(linear.changes)
+
+        def edit(coefficients: Array) -> WeightStep:
+            return WeightStep(directions, np.pad(coefficients, (0, unused)))
+
+        goal = _free_goal(linear)
+        found = climb(linear, goal, 0, _look(outputs, state, calibration, edit))
+        return partial(_choose, found, goal, edit)
 
     return method
 
@@ -159,12 +160,10 @@ def step_along(family: str, count: int | None = None) -> PosthocMethod:
 def operation_step(family: str) -> PosthocMethod:
     """Make the method that takes the step of the default operation's first iteration.
 
-    It moves along the head's biases and a family, and is chosen by cross-fitting. A candidate's
-    rates are predicted on images that it was not fitted to, so a budget also holds on new images.
-    There is one candidate for each of `PLANS` budgets.
+    It moves along the head's biases and a family. Strong classes are protected, as by default.
     """
 
-    def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> list[Candidate]:
+    def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
         families = [outputs.family(family)]
         directions = join(families if outputs.bias is None else [outputs.bias, *families])
         surrogate = _surrogate(directions, outputs, state, calibration)
@@ -173,31 +172,16 @@ def operation_step(family: str) -> PosthocMethod:
         require_images(surrogate.labels, outputs.classes, "one-step", at_least=2)
         strong = present.per_class > default_threshold(present.per_class)
         drop = default_max_drop(present.per_class, count)
-        goal = make_goal(present, outputs.classes, protected=strong, max_drop=drop)
+        goal = make_goal(present, outputs.classes, protected=strong, max_drop=drop, noise=surrogate.noise())
 
-        def look(coefficients: Array, positions: Tensor) -> Tensor:
-            step = WeightStep(directions, coefficients)
-            return state.logits_after(step, outputs, calibration.to(positions.device)[positions])
+        def edit(coefficients: Array) -> WeightStep:
+            return WeightStep(directions, coefficients)
 
-        candidate_steps = CandidateSteps(surrogate, goal, directions.exact, look)
-        floors = present.accuracy - np.linspace(0, outputs.largest_budget, PLANS)
-        plans = [candidate_steps.nothing, *(candidate_steps.choose(replace(goal, floor=floor)) for floor in floors)]
-        return [Candidate(WeightStep(directions, plan.coefficients), plan.rates) for plan in plans]
+        look = _look(outputs, state, calibration, edit)
+        found = climb(surrogate, goal, directions.exact, look, training_counts=outputs.training_counts)
+        return partial(_choose, found, goal, edit)
 
     return method
-
-
-def promising(predicted: list[Rates], largest_budget: float) -> list[int]:
-    """Return which candidates are worth a forward pass.
-
-    These are the first, which does nothing, and at most `MEASURED` others. No candidate beats
-    those in both accuracy and σ, and they give up little more accuracy than `largest_budget`.
-    """
-    floor = predicted[0].accuracy - largest_budget - MARGIN
-    points = np.array([(rate.accuracy, rate.sigma) for rate in predicted])
-    front = [i for i in unbeaten(*points.T) if predicted[i].accuracy >= floor]
-    picked = np.linspace(0, len(front) - 1, min(len(front), MEASURED)).round().astype(int)
-    return list(dict.fromkeys([0, *(front[i] for i in picked)]))
 
 
 POSTHOC: dict[str, PosthocMethod] = {
@@ -225,11 +209,43 @@ def _map(outputs: ModelOutputs, scale: Tensor | None = None, shift: Tensor | Non
     return LogitMap(scale.float().to(device), shift.float().to(device))
 
 
-def _map_candidates(
-    outputs: ModelOutputs, state: ChainState, calibration: Tensor, maps: Sequence[LogitMap]
-) -> list[Candidate]:
+def _map_candidates(outputs: ModelOutputs, state: ChainState, calibration: Tensor, maps: Sequence[LogitMap]) -> Offer:
     logits = state.logits[calibration]
-    return [Candidate(edit, _rates(outputs, edit(logits), calibration)) for edit in maps]
+    return BestOf([Candidate(edit, _rates(outputs, edit(logits), calibration)) for edit in maps])
+
+
+def _offer(
+    outputs: ModelOutputs,
+    logits: Tensor,
+    changes: Tensor,
+    calibration: Tensor,
+    edit: Callable[[Array], LogitMap],
+) -> Offer:
+    """The offer of a method whose coefficients (K,) change logits (n, C) linearly, exactly."""
+    surrogate = Surrogate(logits, changes, outputs.labels[calibration], len(outputs.classes))
+    require_images(surrogate.labels, outputs.classes, "calibration data", at_least=2)
+    goal = _free_goal(surrogate)
+    return partial(_choose, climb(surrogate, goal, len(changes)), goal, edit)
+
+
+def _choose(candidates: Candidates, goal: Goal, edit: Callable[[Array], Edit], floor: float) -> Candidate:
+    """The candidate for a floor, as the default operation chooses it."""
+    step = candidates.choose(replace(goal, floor=floor)).step
+    return Candidate(edit(step.coefficients), step.rates)
+
+
+def _free_goal(surrogate: Surrogate) -> Goal:
+    """Lower σ, with no class protected."""
+    return Goal("sigma", 0.0, np.full(surrogate.classes, -np.inf), noise=surrogate.noise())
+
+
+def _look(
+    outputs: ModelOutputs, state: ChainState, calibration: Tensor, edit: Callable[[Array], WeightStep]
+) -> AfterCoefficients:
+    """How the logits of calibration images after a step are measured."""
+    return lambda coefficients, positions: state.logits_after(
+        edit(coefficients), outputs, calibration.to(positions.device)[positions]
+    )
 
 
 def _surrogate(

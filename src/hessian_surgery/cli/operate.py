@@ -148,6 +148,7 @@ def operate_on(
                 stored_as=checkpoint.dtypes if checkpoint else None,
                 folder=folder,
                 resume=resume,
+                front=True,
                 observer=terminal,
             )
     except KeyboardInterrupt:

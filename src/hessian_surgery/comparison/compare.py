@@ -72,7 +72,6 @@ def compare(
                 raise
             results += [failed_result(entry, len(splits), len(images), str(reason)) for entry in members]
             continue
-        outputs = replace(outputs, largest_budget=max(protocol.budgets))
         base = base or outputs
         context = RunContext(outputs, base, splits, protocol, observer, trained)
         results += _run_entries(members, context, present, place)

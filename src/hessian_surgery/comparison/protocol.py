@@ -13,7 +13,8 @@ from hessian_surgery.errors import InputError
 
 Part: TypeAlias = Literal["all", "development", "final"]
 
-BUDGETS = (0.0, 0.002, 0.005, 0.01)
+# Accuracy that may be given up; a method at a negative budget must gain as much.
+BUDGETS = (-0.003, -0.001, 0.0, 0.002, 0.005, 0.01)
 # The budget that the advice is about; whole operations and chains that end in a training use it.
 HEADLINE = 0.002
 
@@ -38,7 +39,8 @@ class Protocol:
     Attributes:
         methods: names of entries, as `parse_entry` takes them.
         splits: how many splits to make, each stratified by class.
-        budgets: accuracy that may be given up on the calibration images, as fractions.
+        budgets: accuracy that may be given up, as fractions; if one is negative, accuracy must rise
+            by as much.
         epochs: epochs of each training.
         seed: seed of the first split; the others follow it.
         part: which images to use. "all": each split halves all of them. The seed also divides the
@@ -58,8 +60,8 @@ class Protocol:
         for name in ("splits", "epochs"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: got {getattr(self, name)}; it must be at least 1")
-        if not self.budgets or not all(0 <= budget < 1 for budget in self.budgets):
-            raise InputError(f"budgets: got {self.budgets}; give fractions of accuracy from 0 to below 1")
+        if not self.budgets or not all(-1 < budget < 1 for budget in self.budgets):
+            raise InputError(f"budgets: got {self.budgets}; give fractions of accuracy between -1 and 1")
         if len(set(self.budgets)) < len(self.budgets):
             raise InputError(f"budgets: got {self.budgets}; give each budget once")
         if self.part not in get_args(Part):

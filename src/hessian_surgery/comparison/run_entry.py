@@ -9,11 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hessian_surgery.baselines.choice import choose_within_floor
 from hessian_surgery.baselines.finetune import FINETUNES, finetune
 from hessian_surgery.baselines.model_edits import ChainState, Edit, apply_edits
 from hessian_surgery.baselines.outputs import ModelOutputs
-from hessian_surgery.baselines.posthoc import Candidate
+from hessian_surgery.baselines.posthoc import Offer
 from hessian_surgery.comparison.compared_model import ComparedModel
 from hessian_surgery.comparison.entries import OPERATIONS, WHOLE, Entry, posthoc_method
 from hessian_surgery.comparison.protocol import Protocol, Split
@@ -137,16 +136,14 @@ def fit_chain(
         return dict.fromkeys(budgets, str(reason))
     states: dict[float, ChainState | str] = dict.fromkeys(budgets, ChainState.initial(outputs.logits))
     for name in entry.methods:
-        fitted: dict[ChainState, list[Candidate]] = {}
+        fitted: dict[ChainState, Offer] = {}
         for budget, state in states.items():
             if isinstance(state, str):
                 continue
             try:
                 if state not in fitted:
                     fitted[state] = posthoc_method(name)(outputs, state, split.calibration)
-                found = fitted[state]
-                best = found[choose_within_floor([c.rates for c in found], floor - budget)]
-                states[budget] = best.state or state.after(best.edit, outputs)
+                states[budget] = state.after(fitted[state](floor - budget).edit, outputs)
             except InputError as reason:
                 states[budget] = str(reason)
     return states
@@ -155,10 +152,19 @@ def fit_chain(
 def _run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[EntryResult]:
     """Run a whole operation on each split's calibration images.
 
-    The default operation may give up the headline budget. The loop knows no budget.
+    The default operation is run for every budget that is not negative. The loop knows no budget.
     """
     (name,) = entry.methods
-    config = _whole_config(name, model.config, context.protocol.headline)
+    if name not in OPERATIONS:
+        return [_run_config(entry, context, model, as_loop(model.config), None)]
+    configs = {budget: _operation_config(name, model.config, budget) for budget in context.protocol.budgets}
+    return [_run_config(entry, context, model, config, budget) for budget, config in configs.items() if config]
+
+
+def _run_config(
+    entry: Entry, context: RunContext, model: ComparedModel, config: OperationConfig, budget: float | None
+) -> EntryResult:
+    """Run a whole operation with one config on every split."""
 
     def predict(split: Split) -> Tensor:
         labelled = model.images.subset(split.calibration)
@@ -167,13 +173,13 @@ def _run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[
             run(algorithm_of(config), problem, Observer())
             return _predict(model)
 
-    return [_run_without_budget(entry, context, predict)]
+    return replace(_run_without_budget(entry, context, predict), budget=budget)
 
 
-def _whole_config(name: str, config: OperationConfig, budget: float) -> OperationConfig:
-    """The config of a whole operation: the loop, or the default operation on the same weights."""
-    if name not in OPERATIONS:
-        return as_loop(config)
+def _operation_config(name: str, config: OperationConfig, budget: float) -> SurgeryConfig | None:
+    """The config of the default operation on the same weights; None if the budget is negative."""
+    if budget < 0:
+        return None
     return SurgeryConfig(
         directions=OPERATIONS[name],
         budget=budget,

@@ -13,7 +13,7 @@ from torch import Tensor
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
-from hessian_surgery.directions.family import Directions, Probe, allocate_rows, probe_directions
+from hessian_surgery.directions.family import Directions, Probe, Vector, allocate_rows, probe_directions
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
@@ -31,38 +31,49 @@ SHORTEST = 1e-12
 def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Directions:
     """Make a direction for each class: the gradient of its soft accuracy on training images.
 
+    A class gets no direction if it has no training images, or if no weight affects its accuracy.
+    """
+    names, vector = gradient_vectors(probe, gradient_images(training, seed), "training_data")
+    labels = tuple(f"gradient of {name}" for name in names)
+    return probe_directions("class-gradients", labels, probe, vector)
+
+
+def gradient_vectors(probe: Probe, images: LabelledSet, argument: str) -> tuple[tuple[str, ...], Vector]:
+    """The classes that have a gradient, and its unit vector (p,) for each.
+
     This takes one backward pass over the images of each class. The gradients are preconditioned as
     in Adam: each weight's entry is divided by the root mean square s of that weight's gradients
     over small batches. The mean of s over all weights is added to the divisor, which avoids
     division by zero. Without preconditioning, a few weights with large gradients would take up the
     whole step (docs/evidence/operation.md).
 
-    A class gets no direction if it has no training images, or if no weight affects its accuracy.
+    Args:
+        probe: the model, and the logits that set the temperature.
+        images: the images whose soft accuracy is differentiated.
+        argument: where they come from, for the message of an error.
     """
     space = probe.space
-    chosen = gradient_images(training, seed)
-    rows = allocate_rows(len(chosen.classes), space.dimension, space.dtype, space.device)
+    rows = allocate_rows(len(images.classes), space.dimension, space.dtype, space.device)
     squares = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
     temperature = TEMPERATURE * logit_unit(probe.logits)
     batch = min(MICRO, probe.batch_size)
     names: list[str] = []
-    found = soft_accuracy_gradients(probe.classifier, space, chosen, temperature, batch, squares)
+    found = soft_accuracy_gradients(probe.classifier, space, images, temperature, batch, squares)
     with closing(found):
         for label, gradient in found:
-            name = chosen.classes[label]
+            name = images.classes[label]
             if not torch.isfinite(gradient).all():
-                raise InputError(f"training_data: the gradient of class {name!r} is not finite; check its images")
+                raise InputError(f"{argument}: the gradient of class {name!r} is not finite; check its images")
             rows.append(gradient)
             names.append(name)
             if probe.progress is not None:
-                probe.progress(label + 1, len(chosen.classes))
-    size = (squares / (chosen.counts / batch).ceil().sum()).sqrt()
+                probe.progress(label + 1, len(images.classes))
+    size = (squares / (images.counts / batch).ceil().sum()).sqrt()
     size += size.mean().clamp(min=1e-30)
     kept = rows.vectors()
-    device = space.device
 
     def part(i: int) -> Tensor:
-        return kept[i].to(device) / size
+        return kept[i].to(space.device) / size
 
     lengths = [(i, length(part(i))) for i in range(len(kept))]
     usable = [(i, far) for i, far in lengths if math.isfinite(far) and far > SHORTEST]
@@ -73,8 +84,7 @@ def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Direc
         row, far = usable[i]
         return part(row) / far
 
-    labels = tuple(f"gradient of {names[row]}" for row, _ in usable)
-    return probe_directions("class-gradients", labels, probe, vector)
+    return tuple(names[row] for row, _ in usable), vector
 
 
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:

@@ -45,6 +45,12 @@ class Directions:
             device, or on the host or on disk if it takes too much memory there.
         exact: number of directions, from the first, whose changes are linear at any length, as
             those of biases are.
+        sides: which half of the images each belongs to (N,), 0 or 1, if some directions were made
+            from these images themselves; None if none was. Such a direction is the mean of two,
+            one from each half. An image's logit change is that along the one that was made
+            without it.
+        seen_from: function from i and a side to the vector (p,) along which the logit changes of
+            that side's images were taken; None if that is `vector` for all.
     """
 
     name: str
@@ -54,16 +60,26 @@ class Directions:
     scales: Array
     changes: Tensor
     exact: int = 0
+    sides: Tensor | None = None
+    seen_from: Callable[[int, int], Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.scales)
 
-    def step(self, coefficients: Array) -> Tensor:
-        """Compute the step δθ (p,) = Σ_i c_i s_i v_i, with coefficients c and scales s."""
+    def step(self, coefficients: Array, side: int | None = None) -> Tensor:
+        """Compute the step δθ (p,) = Σ_i c_i s_i v_i, with coefficients c and scales s.
+
+        With `side`, v_i are the vectors that the images of that side see.
+        """
         total = torch.zeros(self.space.dimension, dtype=self.space.dtype, device=self.space.device)
         for i, (coefficient, scale) in enumerate(zip(coefficients, self.scales, strict=True)):
-            total.add_(self.vector(i), alpha=float(coefficient * scale))
+            if coefficient:
+                total.add_(self.side_vector(i, side), alpha=float(coefficient * scale))
         return total
+
+    def side_vector(self, i: int, side: int | None) -> Tensor:
+        """Direction i (p,) as the images of a side see it; for all images without `side`."""
+        return self.vector(i) if side is None or self.seen_from is None else self.seen_from(i, side)
 
     def bias_share(self) -> Array:
         """Share (K,) of each direction's logit change that one constant per class explains (R²).
@@ -108,37 +124,48 @@ def numbered(word: str, count: int) -> tuple[str, ...]:
 
 
 def probe_directions(name: str, labels: tuple[str, ...], probe: Probe, vector: Vector) -> Directions:
-    """Make a family of the directions `vector` (i → unit vector), one for each label.
-
-    On a GPU the logits' derivatives come from forward mode, unless a layer has none: reduced
-    precision would spoil differences. On a CPU they come from differences, which take one pass;
-    forward mode takes as long as three or more.
-    """
+    """Make a family of the directions `vector` (i → unit vector), one for each label."""
     count = len(labels)
     unit = logit_unit(probe.logits)
     shape = (count, *probe.logits.shape)
     scales = np.empty(count)
-    amplitude = 1e-2
-    forward = _prefers_forward_mode(probe.space.device)
     changes = allocate_rows(count, math.prod(shape[1:]), torch.float32, probe.space.device)
-    tangent = logit_tangents(probe.classifier, probe.space, probe.data, probe.batch_size)
+    slope_along = find_slopes(probe)
     for i in range(count):
-        direction = vector(i)
-        if forward:
-            try:
-                slope = tangent(direction)
-            except RuntimeError as error:
-                if not lacks_forward_mode(error):
-                    raise
-                forward = False
-        if not forward:
-            slope, amplitude = logit_difference(probe.change, direction, amplitude, unit)
+        slope = slope_along(vector(i))
         size = float(slope.square().mean().sqrt()) / unit
         scales[i] = 1 / size if size > 0 else 0.0
         changes.append((slope * scales[i]).flatten())
         if probe.progress is not None:
             probe.progress(i + 1, count)
     return Directions(name, labels, probe.space, vector, scales, changes.vectors().view(shape))
+
+
+def find_slopes(probe: Probe) -> Callable[[Tensor], Tensor]:
+    """Make the function from a direction (p,) to the derivatives of the logits (N, C) along it.
+
+    On a GPU they come from forward mode, unless a layer has none: reduced precision would spoil
+    differences. On a CPU they come from differences, which take one pass; forward mode takes as
+    long as three or more.
+    """
+    unit = logit_unit(probe.logits)
+    amplitude = 1e-2
+    forward = _prefers_forward_mode(probe.space.device)
+    tangent = logit_tangents(probe.classifier, probe.space, probe.data, probe.batch_size)
+
+    def along(direction: Tensor) -> Tensor:
+        nonlocal forward, amplitude
+        if forward:
+            try:
+                return tangent(direction)
+            except RuntimeError as error:
+                if not lacks_forward_mode(error):
+                    raise
+                forward = False
+        slope, amplitude = logit_difference(probe.change, direction, amplitude, unit)
+        return slope
+
+    return along
 
 
 def _prefers_forward_mode(device: torch.device) -> bool:
@@ -163,7 +190,13 @@ def join(families: list[Directions]) -> Directions:
         family, own = owners[i]
         return family.vector(own)
 
-    return Directions(name, labels, families[0].space, vector, scales, changes, families[0].exact)
+    def seen_from(i: int, side: int) -> Tensor:
+        family, own = owners[i]
+        return family.side_vector(own, side)
+
+    exact = families[0].exact
+    sides = next((family.sides for family in families if family.sides is not None), None)
+    return Directions(name, labels, families[0].space, vector, scales, changes, exact, sides, seen_from)
 
 
 def allocate_rows(count: int, dimension: int, dtype: torch.dtype, device: torch.device) -> Basis:

@@ -32,7 +32,7 @@ class OperationConfig(ABC):
         seed: fixes every random draw.
     """
 
-    iterations: int = 3
+    iterations: int = 1
     target: Target = "sigma"
     strong_above: float | None = None
     max_drop: float | None = None

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.evidence.accuracies import Rates, answer_rates, rates
+from hessian_surgery.evidence.class_noise import ClassNoise, class_noise
 from hessian_surgery.operation.coefficient_fit import PRICES, SHARES, fit_path
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.seeding import generator
@@ -30,12 +31,15 @@ class Surrogate:
         changes: change of the logits per unit of each coefficient (K, n, C).
         labels: true class of each image (n,).
         classes: how many classes there are, C.
+        started: the class that the starting model predicted for each image (n,); None if the
+            present weights are its own.
     """
 
     logits: Tensor
     changes: Tensor
     labels: Tensor
     classes: int
+    started: Tensor | None = None
 
     def at(self, coefficients: Tensor) -> Tensor:
         """Logits (n, C) after a step with coefficients (K,)."""
@@ -44,7 +48,8 @@ class Surrogate:
     def subset(self, positions: Tensor) -> "Surrogate":
         """The same for some of the images."""
         changes = self.changes[:, positions]
-        return Surrogate(self.logits[positions], changes, self.labels[positions], self.classes)
+        started = None if self.started is None else self.started[positions]
+        return Surrogate(self.logits[positions], changes, self.labels[positions], self.classes, started)
 
     def first(self, count: int) -> "Surrogate":
         """The same for the first `count` directions only."""
@@ -54,27 +59,27 @@ class Surrogate:
         """The accuracies, overall and by class, of the present weights."""
         return rates(self.logits, self.labels, self.classes)
 
+    def noise(self) -> ClassNoise:
+        """The sampling noise in the class accuracies of the starting model on these images."""
+        started = self.logits.argmax(dim=1) if self.started is None else self.started
+        seen = answer_rates(started, self.labels, self.classes)
+        count = torch.bincount(self.labels, minlength=self.classes).cpu().numpy()
+        return class_noise(seen.per_class, count)
+
 
 @dataclass(frozen=True)
 class PredictedStep:
     """A step, and how well it does on images that it was not fitted to.
 
     Attributes:
-        coefficients: of all directions (K,): the mean of the folds' fits, times `share`.
+        coefficients: of all directions (K,).
         rates: accuracies of `answers`, overall and by class.
         answers: predicted class of each image (n,), by the fit that left out the image's fold.
-        price: what a unit of accuracy was worth in the fit, in units of σ.
-        share: how far the step goes along the fit: 1 is all the way.
-        ray: number of the step's `Ray`, if so far only the linear model has predicted the step;
-            None if a forward pass has measured the ray, or none is needed.
     """
 
     coefficients: Array
     rates: Rates
     answers: Tensor
-    price: float = 0.0
-    share: float = 0.0
-    ray: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,6 @@ class Ray:
 
     Attributes:
         surrogate: the linear model of the images' logits.
-        price: what a unit of accuracy is worth in the fits, in units of σ.
         fits: coefficients (folds, K); row i is the fit without fold i.
         folds: the fold of each image (n,).
         slope: first-order change of each image's logits (n, C) by the fit without its fold, taken
@@ -94,27 +98,20 @@ class Ray:
     """
 
     surrogate: Surrogate
-    price: float
     fits: Array
     folds: Tensor
     slope: Tensor
     bend: Tensor | None = None
 
-    def steps(self, ray: int | None = None) -> list[PredictedStep]:
-        """A step for each share of the fits, predicted to second order if the ray is measured.
-
-        Args:
-            ray: the number that the steps keep as their `ray`.
-        """
-        found = []
+    def steps(self) -> list[PredictedStep]:
+        """A step for each share of the fits, predicted to second order if the ray is measured."""
         mean = self.fits.mean(axis=0)
+        found = []
         for share in SHARES:
             logits = self.surrogate.logits + share * self.slope
             if self.bend is not None:
                 logits += share**2 * self.bend
-            answers = logits.argmax(dim=1)
-            seen = answer_rates(answers, self.surrogate.labels, self.surrogate.classes)
-            found.append(PredictedStep(share * mean, seen, answers, self.price, share, ray))
+            found.append(predicted_step(share * mean, logits, self.surrogate))
         return found
 
     def measured(self, after: AfterCoefficients) -> "Ray":
@@ -130,91 +127,34 @@ class Ray:
         return replace(self, bend=bend)
 
 
+def predicted_step(coefficients: Array, logits: Tensor, surrogate: Surrogate) -> PredictedStep:
+    """A step with coefficients (K,) that is predicted to give logits (n, C)."""
+    answers = logits.argmax(dim=1).cpu()
+    return PredictedStep(coefficients, answer_rates(answers, surrogate.labels, surrogate.classes), answers)
+
+
 def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:
     """Fit at every price, leaving out each fold in turn: one ray for each price.
 
-    Temperature, ridge and family of directions are not chosen by cross-fitting: the more candidates
-    there are, the more the best one's prediction flatters it.
+    Each fit subtracts the noise that is expected in the class accuracies of its own images.
     """
     size = len(surrogate.changes)
     folds = make_folds(surrogate.labels, seed)
     others = [surrogate.subset((folds != i).nonzero().squeeze(1)) for i in range(FOLDS)]
-    paths = np.array([fit_path(part.at, size, part.labels, part.classes, goal) for part in others])
+    goals = [replace(goal, noise=part.noise()) for part in others]
+    paths = np.array(
+        [fit_path(part.at, size, part.labels, part.classes, own) for part, own in zip(others, goals, strict=True)]
+    )
     rays = []
-    for number, price in enumerate(PRICES):
+    for number in range(len(PRICES)):
         slope = torch.zeros_like(surrogate.logits)
         for i, fits in enumerate(paths):
             coefficients = torch.tensor(fits[number], dtype=torch.float32, device=slope.device)
             slope[folds == i] = torch.einsum("k,knc->nc", coefficients, surrogate.changes[:, folds == i])
-        rays.append(Ray(surrogate, price, paths[:, number], folds, slope))
+        rays.append(Ray(surrogate, paths[:, number], folds, slope))
     return rays
 
 
 def make_folds(labels: Tensor, seed: int) -> Tensor:
     """The fold of each image (n,), stratified by class."""
     return stratified_folds(labels, FOLDS, generator(seed, "folds"))
-
-
-class CandidateSteps:
-    """The steps that an iteration chooses from.
-
-    Some steps go along all directions, others along the biases alone. The biases are the first
-    directions. Their effect is linear at any length, so the linear model predicts it exactly. With
-    both kinds to choose from, the chosen step is predicted to do at least as well as biases alone.
-    For steps along all directions, the linear model is usually too optimistic. If one of these is
-    chosen, its ray is measured by a forward pass, and the choice is made again.
-
-    Args:
-        surrogate: the linear model of the calibration images' logits.
-        goal: what the fits aim at.
-        exact: how many directions, from the first, have an effect that is linear at any length.
-        after: measures a step by a forward pass.
-        seed: fixes the folds.
-    """
-
-    def __init__(self, surrogate: Surrogate, goal: Goal, exact: int, after: AfterCoefficients, seed: int = 0) -> None:
-        size = len(surrogate.changes)
-        self.nothing = PredictedStep(np.zeros(size), surrogate.rates(), surrogate.logits.argmax(dim=1))
-        self._after = after
-        self._rays = cross_fit(surrogate, goal, seed)
-        self._linear = [ray.steps(i) for i, ray in enumerate(self._rays)]
-        self._measured: dict[int, list[PredictedStep]] = {}
-        self._exact = [self.nothing]
-        if 0 < exact < size:
-            alone = [step for ray in cross_fit(surrogate.first(exact), goal, seed) for step in ray.steps()]
-            unused = (0, size - exact)
-            self._exact += [replace(step, coefficients=np.pad(step.coefficients, unused)) for step in alone]
-
-    def steps(self) -> list[PredictedStep]:
-        """All steps, with the best predictions so far; the first does nothing."""
-        return self._steps(set(self._measured))
-
-    def choose(self, goal: Goal) -> PredictedStep:
-        """The best step for a goal, measured by a forward pass if it needs one.
-
-        The goal must have the aim that the steps were fitted to; its limits may differ. The choice
-        does not depend on earlier choices.
-        """
-        seen: set[int] = set()
-        while True:
-            best = choose_step(self._steps(seen), goal)
-            if best.ray is None:
-                return best
-            if best.ray not in self._measured:
-                self._measured[best.ray] = self._rays[best.ray].measured(self._after).steps()
-            seen.add(best.ray)
-
-    def _steps(self, measured: set[int]) -> list[PredictedStep]:
-        """All steps; those of the rays in `measured` use the forward pass."""
-        rays = (self._measured[i] if i in measured else steps for i, steps in enumerate(self._linear))
-        return self._exact + [step for steps in rays for step in steps]
-
-
-def choose_step(steps: list[PredictedStep], goal: Goal) -> PredictedStep:
-    """The step with the best score within the goal's limits.
-
-    The first step, which does nothing, is chosen unless another is better.
-    """
-    allowed = [step for step in steps if goal.allows(step.rates)] or steps[:1]
-    best = min(allowed, key=lambda step: (goal.score(step.rates), -step.rates.accuracy))
-    return best if goal.score(best.rates) < goal.score(steps[0].rates) else steps[0]

@@ -1,5 +1,6 @@
 """Whether targets can be reached; if not, the best that can be, and what stands in the way."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ class Infeasible(InputError):
     """Targets that no predicted step reaches within the goal's limits."""
 
 
-def require_reachable(goal: Goal, found: list[PredictedStep], classes: tuple[str, ...]) -> None:
+def require_reachable(goal: Goal, found: Sequence[PredictedStep], classes: tuple[str, ...]) -> None:
     """Check that some step reaches the targets within the limits.
 
     Args:
@@ -28,9 +29,9 @@ def require_reachable(goal: Goal, found: list[PredictedStep], classes: tuple[str
         return
     allowed = [step for step in found if goal.allows(step.rates)] or found[:1]
     nearest = min(allowed, key=lambda step: goal.score(step.rates))
+    likely = nearest.rates.per_class - goal.known_noise.expected
     reached = ", ".join(
-        f"{classes[j]} {100 * nearest.rates.per_class[j]:.1f} % (wanted {100 * wanted:.1f} %)"
-        for j, wanted in goal.targets.items()
+        f"{classes[j]} {100 * likely[j]:.1f} % (wanted {100 * wanted:.1f} %)" for j, wanted in goal.targets.items()
     )
     raise Infeasible(
         f"target: cannot be reached within the limits by a first step. At best, on images not fitted to: {reached}. "
@@ -38,7 +39,7 @@ def require_reachable(goal: Goal, found: list[PredictedStep], classes: tuple[str
     )
 
 
-def _what_blocks(goal: Goal, found: list[PredictedStep], nearest: PredictedStep, classes: tuple[str, ...]) -> str:
+def _what_blocks(goal: Goal, found: Sequence[PredictedStep], nearest: PredictedStep, classes: tuple[str, ...]) -> str:
     """Which single limit, if lifted, would bring the targets nearer, and which class would pay."""
     free = np.full_like(goal.limits, -np.inf)
     lifted = {"the accuracy floor": replace(goal, floor=-np.inf)}

@@ -1,14 +1,15 @@
 """The front: what other objectives and budgets are predicted to do, with bands."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 
 from hessian_surgery.evidence.metrics import sigma
-from hessian_surgery.operation.crossfit import AfterCoefficients, CandidateSteps, Surrogate
-from hessian_surgery.operation.gain import ERRORS, estimate_gain
+from hessian_surgery.operation.choice import Candidates
+from hessian_surgery.operation.crossfit import Surrogate
+from hessian_surgery.operation.gain import estimate_gain, is_worth_a_step
 from hessian_surgery.operation.goal import Goal, Target
 from hessian_surgery.types import Array
 
@@ -21,10 +22,9 @@ WIDE = 1.96
 def predict_front(
     surrogate: Surrogate,
     goal: Goal,
-    exact: int,
-    after: AfterCoefficients,
+    known: Mapping[Target, Candidates],
+    make: Callable[[Goal], Candidates],
     seed: int,
-    known: Mapping[Target, CandidateSteps],
 ) -> dict[str, Any]:
     """Each objective at each budget, as predicted for images that were not fitted to.
 
@@ -33,22 +33,22 @@ def predict_front(
     Args:
         surrogate: of the starting model.
         goal: the limits, without targets; its aim and floor play no part.
-        exact: as for `CandidateSteps`.
-        after: as for `CandidateSteps`.
-        seed: fixes the folds.
         known: candidates that exist already, by their aim.
+        make: makes those of another aim.
+        seed: fixes the resamples.
     """
     base = surrogate.rates()
     points = []
     for aim in get_args(Target):
         free = replace(goal, aim=aim)
-        candidates = known.get(aim) or CandidateSteps(surrogate, free, exact, after, seed)
+        candidates = known.get(aim) or make(free)
         nothing = candidates.nothing
         for budget in BUDGETS:
             limited = replace(free, floor=base.accuracy - budget)
-            plan = candidates.choose(limited)
-            gain = estimate_gain(nothing.answers, plan.answers, surrogate.labels, limited, seed)
-            seen = plan.rates if gain.predicted > ERRORS * gain.error else nothing.rates
+            chosen = candidates.choose(limited)
+            answers = chosen.step.answers
+            gain = estimate_gain(nothing.answers, answers, surrogate.labels, limited, seed, chosen.overstated)
+            seen = chosen.step.rates if is_worth_a_step(gain) else nothing.rates
             point = {"objective": aim, "budget": budget, "accuracy": seen.accuracy, "sigma": seen.sigma}
             points.append(point | {"per_class": seen.per_class.tolist()})
     return {"protected": np.flatnonzero(np.isfinite(goal.limits)).tolist(), "points": points}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessian_surgery.evidence.accuracies import Rates
+from hessian_surgery.evidence.class_noise import ClassNoise, no_noise
 from hessian_surgery.types import Array
 
 Target: TypeAlias = Literal["sigma", "worst"]
@@ -28,29 +30,57 @@ class Goal:
 
     Attributes:
         aim: σ, or the worst class; with targets, what comes after they are met.
-        targets: accuracies to reach, by class number.
         floor: the least accuracy over all images.
         limits: the least accuracy of each class (C,); −inf if it is not protected.
+        targets: accuracies to reach, by class number.
+        noise: what is known of the sampling noise in the class accuracies; by default there is
+            none. The part that is expected to be noise is subtracted, so no step chases it.
+        surety: how many standard errors limits and targets must hold by, when a step is chosen.
     """
 
     aim: Target
     floor: float
     limits: Array
     targets: Mapping[int, float] = field(default_factory=dict)
+    noise: ClassNoise | None = None
+    surety: float = 0.0
+
+    @cached_property
+    def known_noise(self) -> ClassNoise:
+        """The noise, zero if there is none."""
+        return no_noise(len(self.limits)) if self.noise is None else self.noise
 
     def allows(self, rates: Rates) -> bool:
         """Whether the floor and every class's limit hold."""
         return rates.accuracy >= self.floor - SLACK and bool((rates.per_class >= self.limits - SLACK).all())
 
     def shortfall(self, rates: Rates) -> float:
-        """How far the targets are missed, on average."""
-        missed = [max(0.0, wanted - rates.per_class[j]) for j, wanted in self.targets.items()]
-        return float(np.mean(missed)) if missed else 0.0
+        """How far the targets are missed, on average; noise is subtracted."""
+        return float(self._shortfalls(rates.per_class - self.known_noise.expected))
 
     def score(self, rates: Rates) -> float:
         """What to make small: first the targets' shortfall, then σ or the worst class's error."""
-        rest = rates.sigma if self.aim == "sigma" else 1 - float(rates.per_class.min())
-        return rest if not self.targets else 100 * max(0.0, self.shortfall(rates) - SLACK) + rest
+        return float(self.scores(rates.per_class))
+
+    def scores(self, per_class: Array) -> Array:
+        """The score of each row of class accuracies (…, C); noise is subtracted.
+
+        What the noise hides is part of σ, whatever the step.
+        """
+        noise = self.known_noise
+        likely = per_class - noise.expected
+        spread = np.hypot(np.std(likely, axis=-1), noise.unseen)
+        rest = spread if self.aim == "sigma" else 1 - np.min(likely, axis=-1)
+        if not self.targets:
+            return np.asarray(rest)
+        return np.asarray(100 * np.maximum(0.0, self._shortfalls(likely) - SLACK) + rest)
+
+    def _shortfalls(self, likely: Array) -> Array:
+        """How far class accuracies (…, C) without noise miss the targets, on average."""
+        spread = self.known_noise.spread
+        wanted = {j: value + self.surety * spread[j] for j, value in self.targets.items()}
+        missed = [np.maximum(0.0, value - likely[..., j]) for j, value in wanted.items()]
+        return np.asarray(np.mean(missed, axis=0)) if missed else np.zeros(likely.shape[:-1])
 
     def soft(self, present: Rates, soft_present: Tensor) -> "SoftGoal":
         """The goal for soft class accuracies (C,).
@@ -63,9 +93,13 @@ class Goal:
         """
         device = soft_present.device
         slack = torch.tensor(present.per_class - self.limits, dtype=torch.float32, device=device)
-        wanted = [soft_present[j] + target - present.per_class[j] for j, target in self.targets.items()]
+        noise = self.known_noise
+        likely = present.per_class - noise.expected
+        short = [value + self.surety * noise.spread[j] - likely[j] for j, value in self.targets.items()]
         rows = torch.tensor(list(self.targets), dtype=torch.long, device=device)
-        return SoftGoal(self.aim, soft_present - slack.clamp(min=0), rows, torch.stack(wanted) if wanted else None)
+        wanted = soft_present[rows] + torch.tensor(short, dtype=torch.float32, device=device) if short else None
+        expected = torch.tensor(noise.expected, dtype=torch.float32, device=device)
+        return SoftGoal(self.aim, soft_present - slack.clamp(min=0), expected, rows, wanted)
 
 
 @dataclass(frozen=True)
@@ -74,6 +108,7 @@ class SoftGoal:
 
     aim: Target
     limits: Tensor
+    noise: Tensor
     rows: Tensor
     wanted: Tensor | None
 
@@ -86,9 +121,9 @@ class SoftGoal:
             missed = torch.relu(self.wanted - per_class[self.rows])
             value = missed.mean() + (missed.square().mean() + 1e-12).sqrt()
         elif self.aim == "sigma":
-            value = per_class.std(correction=0)
+            value = (per_class - self.noise).std(correction=0)
         else:
-            value = NEAR_WORST * torch.logsumexp(-per_class / NEAR_WORST, dim=0)
+            value = NEAR_WORST * torch.logsumexp((self.noise - per_class) / NEAR_WORST, dim=0)
         return value - price * accuracy + PENALTY * torch.relu(self.limits - per_class).mean()
 
 
@@ -101,6 +136,8 @@ def make_goal(
     protected: NDArray[np.bool_],
     max_drop: float = 0.0,
     targets: Mapping[str, float] | None = None,
+    noise: ClassNoise | None = None,
+    surety: float = 0.0,
 ) -> Goal:
     """The goal, from what a user says about the starting model.
 
@@ -112,7 +149,9 @@ def make_goal(
         protected: which classes (C,) bool may lose no more than `max_drop`.
         max_drop: how much of its accuracy.
         targets: accuracies to reach, by class name.
+        noise: see `Goal`.
+        surety: see `Goal`.
     """
     numbers = {classes.index(name): value for name, value in (targets or {}).items()}
     limits = np.where(protected, base.per_class - max_drop, -np.inf)
-    return Goal(aim, base.accuracy - budget, limits, numbers)
+    return Goal(aim, base.accuracy - budget, limits, numbers, noise, surety)

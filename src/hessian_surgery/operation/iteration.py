@@ -75,7 +75,7 @@ def iterate(
     plan = proposal.plan
     with timed(seconds, "measure"):
         tried = None
-        if is_worth_a_step(proposal.gain, goal):
+        if is_worth_a_step(proposal.gain):
             present = proposal.surrogate.rates()
             tried = try_step(problem, goal, proposal.directions, plan.coefficients, present)
         taken = tried if tried and tried.kept else None
@@ -83,7 +83,7 @@ def iterate(
             problem.space.perturb(taken.step)
         observer.stage("measure", 1, 1)
     record = _record(problem, state, proposal, tried, seconds)
-    finished = not taken or not is_worth_another(proposal.gain, goal)
+    finished = not taken or not is_worth_another(proposal.gain)
     following = replace(state, iteration=state.iteration + 1, finished=finished, front=state.front or front)
     if taken:
         optimism = _optimism(problem, state, plan, taken)

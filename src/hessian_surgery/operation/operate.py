@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def operate(
     stored_as: Mapping[str, torch.dtype] | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
+    front: bool = False,
     observer: Observer | None = None,
 ) -> Outcome:
     """Operate on a model in place.
@@ -56,11 +58,13 @@ def operate(
             the module's. The patched weights are rounded to these before they are measured.
         folder: gets history and state after each iteration, so that a killed run can be resumed.
         resume: continue from the state in `folder`, if there is one.
+        front: also predict what other objectives and budgets would do, for the report's explorer.
         observer: is told about progress.
     """
     started = time.perf_counter()
     config = config or SurgeryConfig()
     problem, before = prepare(model, training_data, calibration_data, config)
+    problem = replace(problem, with_front=front)
     heldout = _heldout(problem, heldout_data)
     heldout_before = answer(problem.classifier, heldout, config.batch_size)
     base_weights = stored_state(problem.classifier.module, stored_as)

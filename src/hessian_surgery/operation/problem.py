@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from hessian_surgery.curvature.search import SpikeFinder, make_finder
 from hessian_surgery.data.checks import require_images
@@ -31,9 +32,12 @@ class Problem(Generic[Config]):
         calibration_data: the images that every decision is made on.
         config: the choices.
         base: class accuracies (C,) of the starting model on the calibration data.
+        started: the class that the starting model predicts for each calibration image (N,).
+        training_counts: images of each class (C,) in the training data.
         finder: finds spikes; None if none are sought.
         gradient_data: the training images of the class gradients; None if there are none.
         notes: what should be said about model and data.
+        with_front: whether other objectives and budgets are predicted too, for a report.
     """
 
     classifier: Classifier
@@ -41,9 +45,12 @@ class Problem(Generic[Config]):
     calibration_data: LabelledSet
     config: Config
     base: Array
+    started: Tensor
+    training_counts: Tensor
     finder: SpikeFinder | None = None
     gradient_data: LabelledSet | None = None
     notes: tuple[str, ...] = ()
+    with_front: bool = False
 
     def overall(self, per_class: Array) -> float:
         """Accuracy over all calibration images, from class accuracies (C,)."""
@@ -89,4 +96,6 @@ def prepare(
     base = class_accuracy(before.predicted, calibration.labels, classes)
     gradients = gradient_images(training, config.seed).resident() if config.uses_gradients else None
     notes = (note,) if note else ()
-    return Problem(classifier, space, calibration, config, base, finder, gradients, notes), before
+    counts = torch.bincount(training.labels, minlength=classes)
+    found = Problem(classifier, space, calibration, config, base, before.predicted, counts, finder, gradients, notes)
+    return found, before

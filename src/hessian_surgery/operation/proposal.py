@@ -1,5 +1,6 @@
 """The proposal: directions, a linear model of the logits along them, and the step it proposes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -9,23 +10,32 @@ from torch import Tensor
 
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.directions.biases import bias_directions
+from hessian_surgery.directions.calibration_gradients import calibration_gradients
 from hessian_surgery.directions.class_gradients import class_gradients
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.evidence.accuracies import TEMPERATURE, Rates, logit_unit, soft_rates
+from hessian_surgery.evidence.class_noise import class_noise
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
+from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.config import SurgeryConfig
-from hessian_surgery.operation.crossfit import AfterCoefficients, CandidateSteps, PredictedStep, Surrogate
+from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep, Surrogate
 from hessian_surgery.operation.feasibility import require_reachable
 from hessian_surgery.operation.front import predict_front
 from hessian_surgery.operation.gain import estimate_gain
 from hessian_surgery.operation.goal import Goal, Target, make_goal
 from hessian_surgery.operation.iteration_record import Gain, Responses
+from hessian_surgery.operation.ladder import climb
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.protection import protection
+from hessian_surgery.types import Array
+
+# By how many standard errors limits and targets that a user gave must be predicted to hold: nine
+# times out of ten.
+SURETY = 1.28
 
 
 @dataclass(frozen=True)
@@ -73,14 +83,21 @@ def propose(
     with timed(seconds, "plan"):
         surrogate = make_surrogate(problem, logits, directions)
         after = after_coefficients(problem, directions)
-        candidates = CandidateSteps(surrogate, goal, directions.exact, after, config.seed)
-        plan = candidates.choose(goal)
-        steps = candidates.steps()
-        gain = estimate_gain(candidates.nothing.answers, plan.answers, surrogate.labels, goal, config.seed)
+
+        def candidates_for(aim: Goal) -> Candidates:
+            counts = problem.training_counts
+            return climb(surrogate, aim, directions.exact, after, training_counts=counts, seed=config.seed)
+
+        candidates = candidates_for(goal)
+        chosen = candidates.choose(goal)
+        plan = chosen.step
+        before = candidates.nothing.answers
+        gain = estimate_gain(before, plan.answers, surrogate.labels, goal, config.seed, chosen.overstated)
         if first:
-            require_reachable(goal, steps, problem.calibration_data.classes)
+            require_reachable(replace(goal, surety=0.0), candidates.steps, problem.calibration_data.classes)
     with timed(seconds, "front"):
-        front = find_front(problem, candidates, surrogate, directions.exact, after) if first else None
+        wanted = first and problem.with_front
+        front = find_front(problem, candidates, surrogate, candidates_for) if wanted else None
         observer.stage("plan", 1, 1)
     return Proposal(directions, surrogate, plan, gain, spikes), front
 
@@ -97,6 +114,8 @@ def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:
         protected=promised.protected,
         max_drop=promised.max_drop,
         targets=config.targets,
+        noise=class_noise(problem.base, problem.calibration_data.counts.numpy()),
+        surety=SURETY if config.targets or config.protect or config.max_drop is not None else 0.0,
     )
 
 
@@ -120,6 +139,8 @@ def find_directions(
     families = [] if bias is None else [bias]
     if problem.gradient_data is not None:
         families.append(class_gradients(probe, problem.gradient_data, config.seed))
+        crossed = calibration_gradients(probe, config.seed)
+        families += [] if crossed is None else [crossed]
     if spikes is not None:
         families.append(spike_directions(probe, spikes))
     return join(families)
@@ -129,22 +150,35 @@ def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions
     """Logits as a linear function of the coefficients, on the device that holds the changes."""
     changes = directions.changes
     labels = problem.calibration_data.labels.to(changes.device)
-    return Surrogate(logits.to(changes.device), changes, labels, len(problem.calibration_data.classes))
+    started = problem.started.to(changes.device)
+    return Surrogate(logits.to(changes.device), changes, labels, len(problem.calibration_data.classes), started)
 
 
 def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCoefficients:
     """How the logits after a step along directions are measured."""
     data = problem.calibration_data
     after_step = logits_after_steps(problem.classifier, problem.space, data, problem.config.batch_size)
-    return lambda coefficients, positions: after_step(directions.step(coefficients), positions)
+    sides = directions.sides
+    if sides is None:
+        return lambda coefficients, positions: after_step(directions.step(coefficients), positions)
+
+    def after(coefficients: Array, positions: Tensor) -> Tensor:
+        logits = torch.empty(len(positions), directions.changes.shape[2], device=problem.space.device)
+        for side in (0, 1):
+            mine = (sides[positions.cpu()] == side).nonzero().squeeze(1)
+            if len(mine) > 0:
+                step = directions.step(coefficients, side)
+                logits[mine.to(logits.device)] = after_step(step, positions[mine.to(positions.device)])
+        return logits
+
+    return after
 
 
 def find_front(
     problem: Problem[SurgeryConfig],
-    candidates: CandidateSteps,
+    candidates: Candidates,
     surrogate: Surrogate,
-    exact: int,
-    after: AfterCoefficients,
+    candidates_for: Callable[[Goal], Candidates],
 ) -> dict[str, Any]:
     """Predictions for other objectives and budgets, without targets.
 
@@ -152,13 +186,12 @@ def find_front(
         problem: what is operated on.
         candidates: those of the operation's own goal.
         surrogate: the linear model.
-        exact: how many directions are linear at any length.
-        after: measures a step by a forward pass.
+        candidates_for: makes candidates for another goal.
     """
     config = problem.config
     free = operation_goal(replace(problem, config=replace(config, targets={})))
-    known: dict[Target, CandidateSteps] = {} if config.targets else {config.target: candidates}
-    return predict_front(surrogate, free, exact, after, config.seed, known)
+    known: dict[Target, Candidates] = {} if config.targets else {config.target: candidates}
+    return predict_front(surrogate, free, known, candidates_for, config.seed)
 
 
 def find_responses(surrogate: Surrogate, directions: Directions) -> Responses:

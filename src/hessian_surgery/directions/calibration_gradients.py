@@ -1,0 +1,73 @@
+"""Class gradients of the calibration images, crossed: no image sees a direction it helped to make.
+
+A network has fitted its training images, so few of them lie near a boundary between classes; other
+images say more about where to move. But a direction made from an image's label flatters that image.
+So the images are divided into two halves. Each image's logits change along the gradients of the
+other half, with the same coefficients for both halves; a step moves along the mean of the two.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessian_surgery.data.splits import cap_per_class, stratified_folds
+from hessian_surgery.directions.class_gradients import FEWEST, TRAINING_IMAGES, gradient_vectors
+from hessian_surgery.directions.family import Directions, Probe, allocate_rows, find_slopes
+from hessian_surgery.evidence.accuracies import logit_unit
+from hessian_surgery.seeding import generator
+
+# Images of a typical class that each half must have; with fewer, its gradients are mostly noise.
+ENOUGH = 50
+
+
+def calibration_gradients(probe: Probe, seed: int = 0) -> Directions | None:
+    """Make a direction for each class from the probe's own images; None if there are too few."""
+    data = probe.data
+    if not enough_images(data.counts):
+        return None
+    sides = stratified_folds(data.labels, 2, generator(seed, "sides"))
+    places = [(sides == side).nonzero().squeeze(1) for side in (0, 1)]
+    cap = max(FEWEST, TRAINING_IMAGES // (2 * len(data.classes)))
+    halves = [cap_per_class(data.subset(place), cap, seed) for place in places]
+    made = [gradient_vectors(probe, half, "calibration_data") for half in halves]
+    names = tuple(name for name in made[0][0] if name in made[1][0])
+    rows = [[found.index(name) for name in names] for found, _ in made]
+
+    def seen_from(i: int, side: int) -> Tensor:
+        other = 1 - side
+        return made[other][1](rows[other][i])
+
+    device = probe.space.device
+    parts = [replace(probe, data=data.subset(place), logits=probe.logits[place.to(device)]) for place in places]
+    slopes = [find_slopes(part) for part in parts]
+    unit = logit_unit(probe.logits)
+    shape = (len(names), *probe.logits.shape)
+    scales = np.empty(len(names))
+    changes = allocate_rows(len(names), math.prod(shape[1:]), torch.float32, device)
+    for i in range(len(names)):
+        slope = torch.empty(shape[1:], device=device)
+        for side, along in enumerate(slopes):
+            slope[places[side].to(device)] = along(seen_from(i, side)).float()
+        size = float(slope.square().mean().sqrt()) / unit
+        scales[i] = 1 / size if size > 0 else 0.0
+        changes.append((slope * scales[i]).flatten())
+        if probe.progress is not None:
+            probe.progress(i + 1, len(names))
+    return Directions(
+        name="calibration-gradients",
+        labels=tuple(f"gradient of {name}, calibration images" for name in names),
+        space=probe.space,
+        vector=lambda i: (seen_from(i, 0) + seen_from(i, 1)) / 2,
+        scales=scales,
+        changes=changes.vectors().view(shape),
+        sides=sides,
+        seen_from=seen_from,
+    )
+
+
+def enough_images(counts: Tensor) -> bool:
+    """Whether each half of images, counted by class (C,), has enough of a typical class."""
+    return float(counts.double().median()) >= 2 * ENOUGH

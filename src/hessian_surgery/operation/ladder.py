@@ -1,0 +1,102 @@
+"""The ladder of families that a step is chosen from: prior shift, biases, all directions.
+
+Few labels allow few coefficients. The smallest family has one: it moves every logit against the
+class's share of the training images, as logit adjustment does. The next has one for each class; the
+last has one for every direction.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessian_surgery.operation.choice import Candidates, make_candidates
+from hessian_surgery.operation.crossfit import (
+    AfterCoefficients,
+    PredictedStep,
+    Ray,
+    Surrogate,
+    cross_fit,
+    predicted_step,
+)
+from hessian_surgery.operation.goal import Goal
+
+# Shares of log-priors that a prior shift subtracts from the logits.
+TAUS = tuple(np.arange(1, 31) / 20)
+
+
+def climb(
+    surrogate: Surrogate,
+    goal: Goal,
+    exact: int,
+    after: AfterCoefficients | None = None,
+    *,
+    training_counts: Tensor | None = None,
+    seed: int = 0,
+) -> Candidates:
+    """All steps of all families, each predicted on images that it was not fitted to.
+
+    The biases are the first directions. Their effect is linear at any length, so the linear model
+    predicts it exactly. For steps along other directions it is usually too optimistic: each of
+    their rays is measured by a forward pass.
+
+    Args:
+        surrogate: the linear model of the calibration images' logits.
+        goal: what the fits aim at.
+        exact: how many directions, from the first, have an effect that is linear at any length.
+        after: measures a step by a forward pass; None if all directions are exact.
+        training_counts: training images of each class (C,), if they are known.
+        seed: fixes the folds and resamples.
+    """
+    size = len(surrogate.changes)
+    nothing = predicted_step(np.zeros(size), surrogate.logits, surrogate)
+    rungs: list[list[PredictedStep]] = [[nothing]]
+    if exact and training_counts is not None:
+        rungs.append(_prior_shifts(surrogate, training_counts))
+    if 0 < exact < size:
+        rungs.append(_padded(cross_fit(surrogate.first(exact), goal, seed), size))
+    rays = cross_fit(surrogate, goal, seed)
+    if exact < size and after is not None:
+        rays = [ray.measured(after) for ray in rays]
+    rungs.append([step for ray in rays for step in ray.steps()])
+    return make_candidates([rung for rung in rungs if rung], surrogate.labels, surrogate.classes, seed)
+
+
+def prior_shift(training_counts: Tensor, outputs: int) -> Tensor:
+    """Minus the logarithm of each class's share of the training images (outputs,).
+
+    An output beyond the classes moves like the most frequent class: equal shares change nothing.
+
+    Args:
+        training_counts: training images of each class (C,), none of them 0.
+        outputs: how many logits there are, C or more.
+    """
+    counts = training_counts.double().cpu()
+    known = -(counts / counts.sum()).log()
+    shift = torch.full((outputs,), float(known.min()), dtype=torch.float64)
+    shift[: len(counts)] = known
+    return shift
+
+
+def _prior_shifts(surrogate: Surrogate, training_counts: Tensor) -> list[PredictedStep]:
+    """Steps against the classes' shares of the training images; none if these are equal or 0."""
+    if int(training_counts.min()) == 0 or int(training_counts.min()) == int(training_counts.max()):
+        return []
+    outputs = surrogate.logits.shape[1]
+    shift = prior_shift(training_counts, outputs)
+    shift -= shift.mean()
+    units = torch.stack([surrogate.changes[i, 0, i] for i in range(outputs)]).double().cpu()
+    unused = np.zeros(len(surrogate.changes) - outputs)
+    found = []
+    for tau in TAUS:
+        coefficients = np.concatenate([(tau * shift / units).numpy(), unused])
+        logits = surrogate.logits + (tau * shift).to(surrogate.logits)
+        found.append(predicted_step(coefficients, logits, surrogate))
+    return found
+
+
+def _padded(rays: list[Ray], size: int) -> list[PredictedStep]:
+    """The steps of rays along the first directions, with coefficients of all directions (size,)."""
+    steps = [step for ray in rays for step in ray.steps()]
+    return [replace(step, coefficients=np.pad(step.coefficients, (0, size - len(step.coefficients)))) for step in steps]

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+
+from hessian_surgery.operation.coefficient_fit import PRICES, SHARES
+from hessian_surgery.operation.crossfit import Surrogate, cross_fit
+from hessian_surgery.operation.goal import Goal
+from hessian_surgery.operation.ladder import TAUS, climb, prior_shift
+
+FREE = Goal("sigma", 0.0, np.full(3, -np.inf))
+COUNTS = torch.tensor([600, 300, 100])
+
+
+def made_up(seed=0, count=(240, 120, 60)):
+    """Three overlapping classes, their three biases as directions, and two others."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.repeat_interleave(torch.arange(3), torch.tensor(count))
+    logits = torch.randn(len(labels), 3, generator=draw) + torch.eye(3)[labels] + (COUNTS / 1000).log()
+    biases = 0.5 * torch.eye(3)[:, None, :].expand(3, len(labels), 3)
+    changes = torch.cat([biases, torch.randn(2, len(labels), 3, generator=draw)])
+    return Surrogate(logits, changes, labels, 3)
+
+
+def wild(coefficients, positions):
+    """A network that answers one class to all along any step that is not of biases alone."""
+    return torch.tensor([1e6, 0.0, 0.0]).expand(len(positions), 3)
+
+
+def test_the_families_from_one_coefficient_to_all():
+    surrogate = made_up()
+    found = climb(surrogate, FREE, 3, lambda c, i: surrogate.at(torch.tensor(c).float())[i], training_counts=COUNTS)
+    nothing, prior, biases, every = found.rungs
+    assert len(nothing) == 1
+    assert not nothing[0].coefficients.any()
+    assert torch.equal(nothing[0].answers, surrogate.logits.argmax(dim=1))
+    assert (len(prior), len(biases), len(every)) == (len(TAUS), *(2 * [len(PRICES) * len(SHARES)]))
+    assert all(not step.coefficients[3:].any() for step in (*prior, *biases))
+    assert any(step.coefficients[3:].any() for step in every)
+    alone = [step for ray in cross_fit(surrogate.first(3), FREE) for step in ray.steps()]
+    assert [step.coefficients[:3].tolist() for step in biases] == [step.coefficients.tolist() for step in alone]
+
+
+def test_a_prior_shift_takes_the_prior_out():
+    surrogate = made_up()
+    prior = climb(surrogate, FREE, 3, wild, training_counts=COUNTS).rungs[1]
+    whole = prior[TAUS.index(1.0)]
+    expected = (surrogate.logits - (COUNTS / 1000).log()).argmax(dim=1)
+    assert torch.equal(whole.answers, expected)
+    applied = surrogate.at(torch.tensor(whole.coefficients, dtype=torch.float32)).argmax(dim=1)
+    assert (applied != expected).sum() <= 1
+
+
+def test_no_prior_shift_for_equal_or_unknown_shares():
+    surrogate = made_up()
+    assert len(climb(surrogate, FREE, 3, wild, training_counts=torch.tensor([5, 5, 5])).rungs) == 3
+    assert len(climb(surrogate, FREE, 3, wild, training_counts=torch.tensor([5, 0, 9])).rungs) == 3
+    assert len(climb(surrogate, FREE, 3, wild).rungs) == 3
+    assert len(climb(surrogate, FREE, 0, wild, training_counts=COUNTS).rungs) == 2
+
+
+def test_shares_by_hand():
+    assert prior_shift(torch.tensor([1, 3]), 3).tolist() == pytest.approx([np.log(4), np.log(4 / 3), np.log(4 / 3)])
+
+
+def test_what_measuring_spoils_gives_way_to_the_exact_directions_alone():
+    surrogate = made_up()
+    best = climb(surrogate, FREE, 3, wild).choose(FREE).step
+    assert best.coefficients[:3].any()
+    assert not best.coefficients[3:].any()
+    assert best.rates.sigma < surrogate.rates().sigma
+
+
+def test_few_images_take_the_smaller_family():
+    """With 20 to 5 images of a class one coefficient is taken more often than three."""
+    taken = []
+    for seed in range(12):
+        surrogate = made_up(seed, (40, 20, 10))
+        found = climb(surrogate.first(3), FREE, 3, training_counts=COUNTS)
+        step = found.choose(FREE).step
+        taken.append(next(i for i, rung in enumerate(found.rungs) if any(step is one for one in rung)))
+    assert taken.count(1) >= taken.count(2)
+    assert taken.count(1) > 0

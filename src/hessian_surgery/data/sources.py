@@ -63,6 +63,7 @@ def open_data(
     calibration: str | None = None,
     heldout: str | None = None,
     needs: Sequence[str] = PARTS,
+    halve: bool = True,
 ) -> Parts:
     """Open the three parts of the data.
 
@@ -77,6 +78,7 @@ def open_data(
         heldout: spec of other held-out data, likewise. The calibration data is then the whole test
             part of `spec`.
         needs: the parts that must be there; the training data must always be.
+        halve: False makes the whole test part of `spec` calibration data, for folds.
 
     Raises:
         InputError: a part that is needed is missing, or the parts do not fit together.
@@ -93,11 +95,13 @@ def open_data(
     train = opened(training, "train", "training-data") if training else whole.train
     decide = opened(calibration, "test", "calibration-data")
     report = opened(heldout, "test", "heldout-data")
-    if whole.test is not None:
+    if whole.test is not None and halve:
         if decide is None and report is None:
             decide, report = stratified_split(whole.test, (0.5, 0.5), seed)
         decide = whole.test if decide is None else decide
         report = whole.test if report is None else report
+    elif decide is None:
+        decide = whole.test
     found = dict(zip(PARTS, (train, decide, report), strict=True))
     missing = [part for part in needs if found[part] is None]
     if train is None or missing:

@@ -37,12 +37,12 @@ class Kept:
     Attributes:
         folder: the run folder; None keeps nothing.
         resume: whether to go on from what is there.
-        stored_as: dtypes, by tensor name, that patched weights are rounded to.
+        stored_as: dtypes, by tensor name, that patched weights are rounded to; None rounds nothing.
     """
 
     folder: Path | None
     resume: bool
-    stored_as: Mapping[str, torch.dtype]
+    stored_as: Mapping[str, torch.dtype] | None
 
 
 def check_folds(data: LabelledSet, folds: int) -> None:
@@ -139,7 +139,7 @@ def _one_fold(
     base = class_accuracy(before.predicted[rest], data.labels[rest], len(data.classes))
     part = replace(problem, calibration_data=data.subset(rest), base=base)
     records, _ = run_in_folder(algorithm_of(problem.config), part, place, kept.resume, observer)
-    problem.space.round_to(kept.stored_as)
+    problem.space.round_to(kept.stored_as or {})
     answers = answer(problem.classifier, data.subset(unseen), problem.config.batch_size)
     moved = any(record.accepted for record in records)
     if place is not None:
@@ -166,7 +166,7 @@ def _identity(problem: Problem[Any], fold_of: Tensor, kept: Kept) -> str:
     """What the answers of a fold depend on; the weights must be the starting ones."""
     if kept.folder is None:
         return ""
-    dtypes = [(name, str(dtype)) for name, dtype in sorted(kept.stored_as.items())]
+    dtypes = [(name, str(dtype)) for name, dtype in sorted((kept.stored_as or {}).items())]
     return sha256(f"{fingerprint(problem)} {fold_of.tolist()} {dtypes}".encode()).hexdigest()
 
 

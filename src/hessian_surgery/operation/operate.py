@@ -71,7 +71,7 @@ def operate(
     problem, before = prepare(model, training, calibration_data, config or SurgeryConfig())
     judge = _judge(problem, before, training, heldout_data, folds)
     start = problem.space.snapshot()
-    kept = Kept(Path(folder) if folder else None, resume, stored_as or {})
+    kept = Kept(Path(folder) if folder else None, resume, stored_as)
     try:
         outcome = _operate(problem, before, judge, start, kept, observer or Observer())
         return replace(outcome, seconds=time.perf_counter() - started)
@@ -118,7 +118,7 @@ def _operate(
     for sentence in judge.leaks.sentences:
         observer.remark(sentence)
     records, ending = run_in_folder(algorithm_of(problem.config), problem, kept.folder, kept.resume, observer)
-    problem.space.round_to(kept.stored_as)
+    problem.space.round_to(kept.stored_as or {})
     data = problem.calibration_data
     after = answer(problem.classifier, data, problem.config.batch_size)
     calibration = BeforeAfter(data.classes, data.index, data.labels, before, after)

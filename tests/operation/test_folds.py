@@ -4,6 +4,7 @@ import io
 import json
 import signal
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -66,15 +67,24 @@ def in_folds(model, parts, images, config, **options):
     )
 
 
-@pytest.fixture(scope="session", params=SHORT)
-def finished(request, _trained, digits_parts, few, tmp_path_factory):
-    """A finished run of either algorithm: config, module, outcome, folder, observer."""
-    module, folder, watch = net(_trained), tmp_path_factory.mktemp("run"), Watch()
-    config = SHORT[request.param]
-    outcome = in_folds(module, digits_parts, few, config, observer=watch, folder=folder)
-    outcome.save(folder)
-    hs.write_report(folder)
-    return config, module, outcome, folder, watch
+@pytest.fixture(scope="session")
+def finish(_trained, digits_parts, few, tmp_path_factory):
+    """Makes a finished run of either algorithm: config, module, outcome, folder, observer."""
+
+    @cache
+    def made(name):
+        module, folder, watch = net(_trained), tmp_path_factory.mktemp("run"), Watch()
+        outcome = in_folds(module, digits_parts, few, SHORT[name], observer=watch, folder=folder)
+        outcome.save(folder)
+        hs.write_report(folder)
+        return SHORT[name], module, outcome, folder, watch
+
+    return made
+
+
+@pytest.fixture(params=SHORT)
+def finished(request, finish):
+    return finish(request.param)
 
 
 def test_each_image_is_judged_by_an_operation_that_did_not_see_it(finished, _trained, digits_parts, few):
@@ -134,11 +144,9 @@ def test_every_report_says_what_the_figures_are(finished):
     assert "which nothing was fitted to" not in page
 
 
-@pytest.mark.parametrize(
-    ("finished", "stop"), [("default", 2), ("loop", 1), ("loop", 3), ("loop", 6)], indirect=["finished"]
-)
-def test_a_stopped_run_goes_on_bit_for_bit(finished, _trained, digits_parts, few, tmp_path, stop):
-    config, _, whole, _, seen = finished
+@pytest.mark.parametrize(("name", "stop"), [("default", 2), ("loop", 1), ("loop", 3), ("loop", 6)])
+def test_a_stopped_run_goes_on_bit_for_bit(finish, _trained, digits_parts, few, tmp_path, name, stop):
+    config, _, whole, _, seen = finish(name)
     module = net(_trained)
     with pytest.raises(KeyboardInterrupt):
         in_folds(module, digits_parts, few, config, folder=tmp_path, observer=Watch(stop))

@@ -97,7 +97,7 @@ def find_shared(model: ComparedModel) -> tuple[str, ...]:
     drawn = [] if training.in_memory or len(training) == 0 else [gradient_images(training, model.config.seed)]
     leaks = find_leaks([hash_training(training, drawn), images], images.total)
     _, copies = find_copies(images)
-    across = (f"{copies.sentence}; they may be on both sides of a split",) if copies else ()
+    across = (f"{copies.sentence}; such images may be on both sides of a split",) if copies else ()
     return (*(leak.sentence for leak in leaks), *across)
 
 

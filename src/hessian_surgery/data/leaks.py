@@ -70,7 +70,7 @@ class Leak:
         one = len(self.pairs) == 1
         start = f"{len(self.pairs)} image{'' if one else 's'}{whose} {'is' if one else 'are'}"
         if self.first == self.second:
-            return f"{start} {'a copy' if one else 'copies'} of others there: {self.named}"
+            return f"{start} {'a copy of another' if one else 'copies of others'} there: {self.named}"
         if self.compared == self.total:
             return f"{start} in {self.first} as well: {self.named}"
         return (

@@ -95,19 +95,26 @@ def open_data(
     train = opened(training, "train", "training-data") if training else whole.train
     decide = opened(calibration, "test", "calibration-data")
     report = opened(heldout, "test", "heldout-data")
-    if whole.test is not None and halve:
-        if decide is None and report is None:
-            decide, report = stratified_split(whole.test, (0.5, 0.5), seed)
-        decide = whole.test if decide is None else decide
-        report = whole.test if report is None else report
-    elif decide is None:
-        decide = whole.test
+    if whole.test is not None:
+        decide, report = _fill_in(whole.test, decide, report, seed if halve else None)
     found = dict(zip(PARTS, (train, decide, report), strict=True))
     missing = [part for part in needs if found[part] is None]
     if train is None or missing:
         raise InputError(_lacking(spec, whole, missing))
     nothing = train.subset(torch.empty(0, dtype=torch.int64))
     return Parts(*_same_classes(*(nothing if part is None else part for part in found.values())))
+
+
+def _fill_in(
+    test: LabelledSet, decide: LabelledSet | None, report: LabelledSet | None, seed: int | None
+) -> tuple[LabelledSet, LabelledSet | None]:
+    """Take the parts that were not given from the test part; without a seed it is not halved."""
+    if seed is None:
+        return (test if decide is None else decide), report
+    if decide is None and report is None:
+        first, second = stratified_split(test, (0.5, 0.5), seed)
+        return first, second
+    return (test if decide is None else decide), (test if report is None else report)
 
 
 def _lacking(spec: str | None, source: Source, missing: list[str]) -> str:

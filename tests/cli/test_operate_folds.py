@@ -23,6 +23,7 @@ def test_operate_in_folds_reports_on_all_labelled_images(run, capsys, tmp_path, 
         "without fold 1 of 2",
         "without fold 2 of 2",
     ]
+    assert captured.err.count("basis: ") == 1
     assert max(len(line) for line in captured.out.splitlines()) <= 80
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert sum(result["after"]["heldout"]["count"]) == 1078

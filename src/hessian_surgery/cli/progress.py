@@ -78,10 +78,13 @@ class TerminalObserver(BarObserver):
         self._total = iterations
         self._finished = 0
         self._before = ""
+        self._remarks: set[str] = set()
 
     def remark(self, text: str) -> None:
-        """Keep a line, to print when work begins."""
-        self._opening.append(text)
+        """Keep a line, to print when work begins; what every fold says again is printed once."""
+        if text not in self._remarks:
+            self._opening.append(text)
+        self._remarks.add(text)
 
     def fold(self, number: int, total: int) -> None:
         """Start the bar again, for the operation without a fold."""

@@ -204,6 +204,9 @@ def test_copies_of_an_image_are_in_one_fold(few):
     moved = divide(few, 5, firsts, 0)
     assert moved[7] == moved[firsts[7]]
     assert int((moved != fold_of).sum()) == 1
+    original = int((fold_of == 1).nonzero()[0])
+    with pytest.raises(hs.InputError, match="folds: got 5, but too many images are copies of others"):
+        divide(few, 5, [original if fold_of[i] == 0 else i for i in range(300)], 0)
 
 
 def test_copies_among_the_images_are_named(_trained, digits_parts, few):

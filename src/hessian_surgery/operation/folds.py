@@ -65,6 +65,8 @@ def divide(data: LabelledSet, folds: int, firsts: list[int], seed: int) -> Tenso
     for fold in range(folds):
         rest = data.labels[fold_of != fold]
         require_images(rest, data.classes, f"calibration_data, without fold {fold + 1} of {folds}", at_least=FEWEST)
+        if len(rest) == len(data):
+            raise InputError(f"folds: got {folds}, but too many images are copies of others; leave out the copies")
     return fold_of
 
 

@@ -269,3 +269,10 @@ def test_bad_specs_are_named(spec, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(hs.InputError, match=message):
         open_data(spec)
+
+
+def test_all_of_the_test_part_decides_if_it_is_not_halved(digits_parts):
+    parts = open_data("digits", needs=("training", "calibration"), halve=False)
+    assert len(parts.calibration) == len(digits_parts.calibration) + len(digits_parts.heldout)
+    assert len(parts.heldout) == 0
+    assert parts.heldout.classes == digits_parts.heldout.classes

@@ -64,7 +64,7 @@ def test_two_sets_are_joined_in_order():
     assert torch.equal(joined.inputs(), torch.cat([first.inputs(), second.inputs()]))
     assert torch.equal(joined.labels, torch.cat([first.labels, second.labels]))
     assert joined.index.tolist() == list(range(40))
-    with pytest.raises(hs.InputError, match="are in the calibration data as well"):
+    with pytest.raises(hs.InputError, match="are in calibration_data as well"):
         join_sets(first, first)
     with pytest.raises(hs.InputError, match=r"one set has the classes \('a', 'b', 'c'\)…, the other \('0', '1', '2'\)"):
         join_sets(first, hs.as_labelled((inputs, labels)))

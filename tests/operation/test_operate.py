@@ -125,6 +125,9 @@ RESULT = {
     *("schema_version", "method", "classes", "seed", "before", "after", "iterations", "verdict", "warnings"),
     *("tests", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
 }
+SPLIT = {
+    *("seed", "calibration", "heldout", "hessian", "gradients", "folds", "note", "training", "compared", "shared"),
+}
 ITERATION = {
     *("iteration", "accepted", "eigenvalues", "residuals", "products", "coefficients", "responses"),
     *("candidate_sigma", "max_drop", "sigma", "accuracy", "worst", "per_class", "seconds"),
@@ -155,7 +158,7 @@ def check_contract(result, classes):
         assert test["interval"][0] <= test["interval"][1]
     assert all(set(row) >= {"class", "gained", "lost", "p", "p_holm"} for row in result["tests"]["per_class"])
     assert len(result["tests"]["per_class"]) == classes
-    assert set(result["split"]) == {"seed", "calibration", "heldout", "hessian", "gradients"}
+    assert set(result["split"]) == SPLIT
     assert {"effective_rank", "singular_values"} <= set(result["diagnosis"])
     assert set(result["environment"]) == {"hessian-surgery", "python", "torch", "device", "threads"}
 
@@ -184,7 +187,7 @@ def test_training_images_of_a_default_operation_are_read_once(trained, digits_pa
         reads.append(len(positions))
         return pool.fetch(positions) + 0.1 * torch.randn(len(positions), 1, 8, 8)
 
-    parts = replace(digits_parts, training=replace(pool, fetch=noisy))
+    parts = replace(digits_parts, training=replace(pool, fetch=noisy, in_memory=False))
     outcome = operate(trained, parts, hs.SurgeryConfig(budget=0.01, max_drop=0.03, iterations=2))
     assert len(outcome.iterations) == 2
     assert reads == [len(pool)]
@@ -199,7 +202,7 @@ def test_the_hessian_batch_is_read_once(trained, digits_parts, quick):
         reads.append(len(positions))
         return pool.fetch(positions) + 0.1 * torch.randn(len(positions), 1, 8, 8)
 
-    parts = replace(digits_parts, training=replace(pool, fetch=noisy))
+    parts = replace(digits_parts, training=replace(pool, fetch=noisy, in_memory=False))
     operate(trained, parts, replace(quick, search=replace(quick.search, micro_batch=16)))
     assert reads == [64]
 

@@ -52,12 +52,13 @@ class OpenedModel:
         return {"checkpoint file": self.checkpoint.sha256} if self.checkpoint else {}
 
 
-def open_model(options: InputOptions, needs: Sequence[str] = PARTS) -> OpenedModel:
+def open_model(options: InputOptions, needs: Sequence[str] = PARTS, halve: bool = True) -> OpenedModel:
     """Read the checkpoint and the data, build the model, load it and place it.
 
     Args:
         options: which model and which data.
         needs: the parts of the data that must be there.
+        halve: False makes all of --data's test part calibration data, for folds.
     """
     if options.model is None:
         raise InputError("model: missing; give --model, such as resnet50 or package.module:factory")
@@ -71,6 +72,7 @@ def open_model(options: InputOptions, needs: Sequence[str] = PARTS) -> OpenedMod
         calibration=options.calibration_data,
         heldout=options.heldout_data,
         needs=needs,
+        halve=halve,
     )
     module = build_model(options.model, _outputs(checkpoint, len(parts.calibration.classes)))
     if checkpoint is not None:

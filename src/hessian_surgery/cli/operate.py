@@ -15,10 +15,12 @@ from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, Json, Mo
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import TerminalObserver
 from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
+from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
 from hessian_surgery.operation.acceptance_criteria import Criteria, read_criteria, unmet
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.cost import estimate_cost
+from hessian_surgery.operation.folds import check_folds
 from hessian_surgery.operation.operate import operate as operate_on_model
 from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.report.figure_files import run_figures, save_figures
@@ -38,6 +40,13 @@ class OperateOptions(ConfigOptions, ModelOptions):
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out, if any.")] = False
     as_json: Json = False
     dry_run: DryRun = False
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="For few images: hold none out; operate on all, and once more without each of F folds, to judge "
+            "each image by an operation that did not see it."
+        ),
+    ] = None
     target: Annotated[
         str | None,
         typer.Option(
@@ -106,23 +115,35 @@ def operate(options: OperateOptions) -> None:
     criteria = read_criteria(options.accept) if options.accept else None
     if not options.dry_run:
         check_run_folder(options.out, options.resume)
-    opened = open_model(options)
+    opened = _open(options)
     config.check_classes(opened.parts.calibration.classes)
     if criteria is not None:
         criteria.check_names(opened.parts.heldout.classes)
     if options.dry_run:
-        show_cost(opened, config, options.as_json)
+        show_cost(opened, config, options.as_json, options.folds)
         return
     make_folder(options.figures, "figures")
     with claimed(options.out):
         check_run_folder(options.out, options.resume)
-        outcome = operate_on(opened, config, options.out, recorded_options(options), options.resume, criteria)
+        inputs = recorded_options(options)
+        outcome = operate_on(opened, config, options.out, inputs, options.resume, criteria, options.folds)
     show_outcome(outcome, options.out, options.as_json)
     if options.figures:
         save_figures(options.figures, run_figures(load_run(options.out)))
     if outcome.acceptance and outcome.acceptance["failed"]:
         print_notes(f"not accepted: {line}" for line in outcome.acceptance["failed"])
         raise typer.Exit(NOT_ACCEPTED)
+
+
+def _open(options: OperateOptions) -> OpenedModel:
+    """Open model and data: with folds no held-out data, and all labelled images to decide on."""
+    if options.folds is None:
+        return open_model(options)
+    if options.heldout_data is not None:
+        raise InputError(f"folds: got {options.folds}, and --heldout-data as well; give one of the two")
+    opened = open_model(options, ("training", "calibration"), halve=False)
+    check_folds(opened.parts.calibration, options.folds)
+    return opened
 
 
 def operate_on(
@@ -132,18 +153,23 @@ def operate_on(
     inputs: Mapping[str, Any],
     resume: bool = False,
     criteria: Criteria | None = None,
+    folds: int | None = None,
 ) -> Outcome:
     """Operate, show the progress, and write the run folder with its page."""
     checkpoint = opened.checkpoint
     parts = opened.parts
-    sizes = f"deciding on {len(parts.calibration)} calibration images, reporting on {len(parts.heldout)} held-out ones"
+    labelled = len(parts.calibration)
+    sizes = f"deciding on {labelled} calibration images, reporting on {len(parts.heldout)} held-out ones"
+    if folds is not None:
+        sizes = f"operating on all {labelled} images, for delivery, then without each of {folds} folds, to judge"
     try:
         with TerminalObserver(notes(), config.total_iterations, (*opened.remarks, sizes)) as terminal:
             outcome = operate_on_model(
                 opened.model,
                 training_data=parts.training,
                 calibration_data=parts.calibration,
-                heldout_data=parts.heldout,
+                heldout_data=parts.heldout if folds is None else None,
+                folds=folds,
                 config=config,
                 stored_as=checkpoint.dtypes if checkpoint else None,
                 folder=folder,
@@ -173,9 +199,9 @@ def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
     print_notes([f"run folder: {folder}", f"report: {folder / PAGE}"])
 
 
-def show_cost(opened: OpenedModel, config: OperationConfig, as_json: bool) -> None:
+def show_cost(opened: OpenedModel, config: OperationConfig, as_json: bool, folds: int | None = None) -> None:
     """Show what an operation would cost."""
-    cost = estimate_cost(opened.classifier, opened.parts.training, opened.parts.calibration, config)
+    cost = estimate_cost(opened.classifier, opened.parts.training, opened.parts.calibration, config, folds)
     if as_json:
         print_json(cost.as_dict())
     else:

@@ -77,16 +77,27 @@ class TerminalObserver(BarObserver):
         self._opening = list(opening)
         self._total = iterations
         self._finished = 0
+        self._before = ""
+        self._remarks: set[str] = set()
 
     def remark(self, text: str) -> None:
-        """Keep a line, to print when work begins."""
-        self._opening.append(text)
+        """Keep a line, to print when work begins; what every fold says again is printed once."""
+        if text not in self._remarks:
+            self._opening.append(text)
+        self._remarks.add(text)
+
+    def fold(self, number: int, total: int) -> None:
+        """Start the bar again, for the operation without a fold."""
+        self._finished = 0
+        self._before = f"fold {number}/{total} · "
+        self._opening.append(f"without fold {number} of {total}")
+        self._print_remarks()
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Move the bar within the current iteration."""
         self._print_remarks()
         start, share = STAGES[name]
-        text = f"iteration {self._finished + 1}/{self._total} · {name} {done}/{total}"
+        text = f"{self._before}iteration {self._finished + 1}/{self._total} · {name} {done}/{total}"
         position = self._finished + start + share * done / total
         # Refresh at the end, so that a quick stage shows too.
         self._progress.update(self._task, completed=position, description=text, refresh=done == total)

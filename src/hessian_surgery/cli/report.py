@@ -45,7 +45,8 @@ def report(options: ReportOptions) -> None:
             return
     findings = load_findings(options.run)
     if options.as_json:
-        print_json({"verdict": vars(findings.verdict), "tests": findings.tests.as_dict()})
+        note = {"note": findings.note} if findings.note else {}
+        print_json({"verdict": vars(findings.verdict), "tests": findings.tests.as_dict()} | note)
     elif options.markdown:
         print(to_markdown(findings), end="")
     else:

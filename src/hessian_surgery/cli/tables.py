@@ -23,7 +23,8 @@ def print_findings(console: Console, findings: Findings) -> None:
     images = findings.heldout
     tests = findings.tests
     before, after = images.metrics()
-    table = Table(title=f"{len(images.labels)} held-out images", title_justify="left")
+    title = "held-out images" if findings.folds is None else f"images in {findings.folds} folds"
+    table = Table(title=f"{len(images.labels)} {title}", title_justify="left")
     for heading in ("class", "images", "before %", "after %", "change pp", "visible", "p (Holm)"):
         table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=heading != "class")
     shown, left_out = most_changed(before.per_class, after.per_class)
@@ -43,6 +44,8 @@ def print_findings(console: Console, findings: Findings) -> None:
     if left_out:
         console.print(f"[dim]… and {left_out} classes that changed less[/]")
     console.print(_summary(findings))
+    if findings.note:
+        console.print(f"[bold]{escape(findings.note)}[/]", highlight=False)
     for flow in main_flows(tests):
         console.print(f"[dim]{escape(str(flow))}[/]", highlight=False)
     _print_warnings(console, findings.warnings)
@@ -104,6 +107,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
 def print_cost(console: Console, cost: Cost) -> None:
     """Print what `--dry-run` shows."""
     rows = {
+        "operations": f"{cost.operations}",
         "weights that may move": f"{cost.weights:,}",
         "directions": f"{cost.directions}",
         "Hessian products": f"{cost.products:,}",
@@ -136,6 +140,7 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
     for method, budget, change, sigma, worst, _, against in table_rows(fronts):
         shown.add_row(method, budget, change, sigma, worst, escape(against))
     console.print(shown, highlight=False)
+    _print_warnings(console, fronts.warnings)
     console.print(f"\n{advise(fronts).sentence}", highlight=False, markup=False)
 
 

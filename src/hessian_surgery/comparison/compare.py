@@ -23,6 +23,8 @@ from hessian_surgery.comparison.run_entry import (
 )
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.labelled import Data, as_labelled
+from hessian_surgery.data.leaks import find_copies, find_leaks, hash_part, hash_training
+from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
@@ -56,6 +58,7 @@ def compare(
     observer = observer or Observer()
     original = _open(model, data, training_data, config or SurgeryConfig())
     images = original.images
+    warnings = find_shared(original)
     splits = protocol.make_splits(images)
     place = Path(folder) if folder else None
     results: list[EntryResult] = []
@@ -76,7 +79,25 @@ def compare(
         context = RunContext(outputs, base, splits, protocol, observer, trained)
         results += _run_entries(members, context, present, place)
     assert base is not None  # `nothing` comes first and has no trunk
-    return make_fronts(base, results, splits, protocol)
+    return replace(make_fronts(base, results, splits, protocol), warnings=warnings)
+
+
+def find_shared(model: ComparedModel) -> tuple[str, ...]:
+    """Name the images that are in the training data too, or twice among the images.
+
+    Training images that are not in memory are too many to read: those that class gradients are
+    taken over are compared.
+
+    Raises:
+        InputError: too many images are in the training data.
+    """
+    images = hash_part(model.images, "data")
+    training = model.training_data
+    drawn = [] if training.in_memory or len(training) == 0 else [gradient_images(training, model.config.seed)]
+    leaks = find_leaks([hash_training(training, drawn), images], images.total)
+    _, copies = find_copies(images)
+    across = (f"{copies.sentence}; such images may be on both sides of a split",) if copies else ()
+    return (*(leak.sentence for leak in leaks), *across)
 
 
 def _open(model: nn.Module | Classifier, data: Data, training_data: Data, config: OperationConfig) -> ComparedModel:

@@ -113,6 +113,7 @@ class Fronts:
         predicted: predictions for all images (S, N), by entry and budget, for other statistics.
         edits: each entry's edits of the model at the headline budget, as fitted on the first split.
         outputs: the original model's outputs.
+        warnings: what limits what can be said, such as images that are in the training data.
     """
 
     classes: tuple[str, ...]
@@ -127,6 +128,7 @@ class Fronts:
     predicted: dict[str, Tensor]
     edits: dict[str, tuple[Edit, ...]]
     outputs: ModelOutputs
+    warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as plain values: fractions, not percent."""
@@ -138,6 +140,7 @@ class Fronts:
             "base": self.base,
             "methods": [row.as_dict() for row in self.rows],
             "bias_shares": self.bias_shares,
+            "warnings": list(self.warnings),
         }
 
     def row(self, name: str, budget: float | None = None) -> Row:

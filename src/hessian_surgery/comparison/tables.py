@@ -49,6 +49,7 @@ def to_markdown(fronts: Fronts) -> str:
     seconds = {row.name: f"{row.seconds:.1f}" for row in fronts.rows}
     lines += ["| " + " | ".join((*map(plain, cells), seconds[cells[0]])) + " |" for cells in table_rows(fronts)]
     lines += ["", f"**{plain(advise(fronts).sentence)}**"]
+    lines += [line for warning in fronts.warnings for line in ("", f"> {plain(warning)}")]
     for name, shares in fronts.bias_shares.items():
         listed = ", ".join(f"{share:.2f}" for share in shares[:20]) + (", …" if len(shares) > 20 else "")
         lines += ["", f"Share of each direction's logit change that a class bias explains ({name}): {listed}."]

@@ -25,12 +25,14 @@ class LabelledSet:
         labels: true classes (N,) int64, each in 0..C-1.
         classes: the C class names.
         index: position (N,) int64 of each sample in the source that it was drawn from.
+        in_memory: whether the inputs are held in memory, so that all can be read at little cost.
     """
 
     fetch: Callable[[Tensor], Inputs]
     labels: Tensor
     classes: tuple[str, ...]
     index: Tensor
+    in_memory: bool = False
 
     def __post_init__(self) -> None:
         wrong = (self.labels < 0) | (self.labels >= len(self.classes))
@@ -69,7 +71,7 @@ class LabelledSet:
             held = batches.join(parts)
         except RuntimeError as error:
             raise InputError("data: samples differ in shape; give --image-size, or pad them to one shape") from error
-        return replace(self, fetch=lambda chosen: batches.take(held, chosen))
+        return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True)
 
     def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
         """Inputs and labels in order, at most `size` samples at a time, on `device`."""
@@ -117,6 +119,7 @@ def _from_tensors(inputs: Inputs, labels: Tensor, classes: Sequence[str] | None)
         labels,
         _names(labels, classes),
         torch.arange(len(labels)),
+        in_memory=True,
     )
 
 

@@ -63,6 +63,7 @@ def open_data(
     calibration: str | None = None,
     heldout: str | None = None,
     needs: Sequence[str] = PARTS,
+    halve: bool = True,
 ) -> Parts:
     """Open the three parts of the data.
 
@@ -77,6 +78,7 @@ def open_data(
         heldout: spec of other held-out data, likewise. The calibration data is then the whole test
             part of `spec`.
         needs: the parts that must be there; the training data must always be.
+        halve: False makes the whole test part of `spec` calibration data, for folds.
 
     Raises:
         InputError: a part that is needed is missing, or the parts do not fit together.
@@ -94,16 +96,25 @@ def open_data(
     decide = opened(calibration, "test", "calibration-data")
     report = opened(heldout, "test", "heldout-data")
     if whole.test is not None:
-        if decide is None and report is None:
-            decide, report = stratified_split(whole.test, (0.5, 0.5), seed)
-        decide = whole.test if decide is None else decide
-        report = whole.test if report is None else report
+        decide, report = _fill_in(whole.test, decide, report, seed if halve else None)
     found = dict(zip(PARTS, (train, decide, report), strict=True))
     missing = [part for part in needs if found[part] is None]
     if train is None or missing:
         raise InputError(_lacking(spec, whole, missing))
     nothing = train.subset(torch.empty(0, dtype=torch.int64))
     return Parts(*_same_classes(*(nothing if part is None else part for part in found.values())))
+
+
+def _fill_in(
+    test: LabelledSet, decide: LabelledSet | None, report: LabelledSet | None, seed: int | None
+) -> tuple[LabelledSet, LabelledSet | None]:
+    """Take the parts that were not given from the test part; without a seed it is not halved."""
+    if seed is None:
+        return (test if decide is None else decide), report
+    if decide is None and report is None:
+        first, second = stratified_split(test, (0.5, 0.5), seed)
+        return first, second
+    return (test if decide is None else decide), (test if report is None else report)
 
 
 def _lacking(spec: str | None, source: Source, missing: list[str]) -> str:

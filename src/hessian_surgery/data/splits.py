@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.data import batches
-from hessian_surgery.data.checks import refuse_overlap
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.leaks import find_leaks, hash_part
 from hessian_surgery.errors import InputError
 from hessian_surgery.seeding import generator
 
@@ -106,17 +106,18 @@ def join_sets(calibration: LabelledSet, other: LabelledSet) -> LabelledSet:
     """Join the calibration data and another set of the same classes into one, read into memory now.
 
     Raises:
-        InputError: the classes differ, or most samples of the second set are in the first.
+        InputError: the classes differ, or the sets share images (`find_leaks`).
     """
     if calibration.classes != other.classes:
         raise InputError(f"data: one set has the classes {calibration.classes[:3]}…, the other {other.classes[:3]}…")
     calibration = calibration.resident()
     other = other.resident()
-    refuse_overlap(calibration, other, "data")
+    parts = (hash_part(calibration, "calibration_data"), hash_part(other, "heldout_data"))
+    find_leaks(parts, min(len(calibration), len(other)))
     held = batches.join([calibration.inputs(), other.inputs()])
     labels = torch.cat([calibration.labels, other.labels])
     index = torch.arange(len(labels))
-    return LabelledSet(lambda chosen: batches.take(held, chosen), labels, calibration.classes, index)
+    return LabelledSet(lambda chosen: batches.take(held, chosen), labels, calibration.classes, index, in_memory=True)
 
 
 def _shuffled_by_class(labels: Tensor, draw: torch.Generator) -> list[Tensor]:

@@ -24,6 +24,7 @@ class Cost:
     """An estimate. Bytes are on the model's device.
 
     Attributes:
+        operations: how many; with folds one for each, and the delivered one.
         weights: p, the weights that may move.
         directions: what weights move along in an iteration: K spikes, class gradients.
         gradients: training images whose gradient is taken, in all.
@@ -38,6 +39,7 @@ class Cost:
         data_bytes: the calibration images.
     """
 
+    operations: int
     weights: int
     directions: int
     gradients: int
@@ -62,7 +64,11 @@ class Cost:
 
 
 def estimate_cost(
-    classifier: Classifier, training_data: LabelledSet, calibration_data: LabelledSet, config: OperationConfig
+    classifier: Classifier,
+    training_data: LabelledSet,
+    calibration_data: LabelledSet,
+    config: OperationConfig,
+    folds: int | None = None,
 ) -> Cost:
     """The cost of `operate`, from one image's forward pass and arithmetic."""
     check_classifier(classifier, calibration_data)
@@ -85,14 +91,17 @@ def estimate_cost(
         graph_images = min(search.micro_batch or search.hessian_samples, len(training_data))
     rows = storage.rows + (config.vectors_beside + 1) * spikes + gradients
     saved = saved_bytes(classifier, training_data, space)
+    operations = 1 + (folds or 0)
     return Cost(
+        operations=operations,
         weights=space.dimension,
         directions=spikes + gradients,
-        gradients=iterations * len(gradient_images(training_data)) if gradients else 0,
-        products=iterations * steps,
-        passes=work.passes,
-        backward=work.backward,
-        images=work.passes * images + work.extra_images,
+        gradients=operations * iterations * len(gradient_images(training_data)) if gradients else 0,
+        products=operations * iterations * steps,
+        passes=operations * work.passes,
+        backward=operations * work.backward,
+        # The delivered operation passes over N images, those of the folds over (F − 1) N together.
+        images=max(1, folds or 0) * work.passes * images + operations * work.extra_images,
         basis=describe_storage(storage, space) if spikes else "directions: on the model's device, if they fit",
         basis_bytes=basis_bytes(replace(storage, rows=rows), space),
         snapshot_bytes=3 * space.dimension * space.dtype.itemsize,

@@ -13,6 +13,9 @@ class Observer:
     def remark(self, text: str) -> None:
         """Take note of what a person should know before the work begins."""
 
+    def fold(self, number: int, total: int) -> None:
+        """Take note that the operation without fold `number` of `total` begins."""
+
     def stage(self, name: str, done: int, total: int) -> None:
         """Take note that `done` of `total` units of a stage, such as "lanczos", are finished."""
 

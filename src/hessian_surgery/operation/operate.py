@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessian_surgery.data.checks import refuse_overlap, require_images
+from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import Answers, answer
+from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.driver import Ending, run_in_folder
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.folds import Kept, answer_in_folds, divide, unlike_warning
 from hessian_surgery.operation.front import describe_front
-from hessian_surgery.operation.iteration_record import IterationRecord
+from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
 from hessian_surgery.operation.problem import Problem, prepare
@@ -35,7 +37,8 @@ def operate(
     *,
     training_data: Data,
     calibration_data: Data,
-    heldout_data: Data,
+    heldout_data: Data | None = None,
+    folds: int | None = None,
     config: OperationConfig | None = None,
     stored_as: Mapping[str, torch.dtype] | None = None,
     folder: str | Path | None = None,
@@ -53,6 +56,9 @@ def operate(
         training_data: images that the model was trained on; the directions come from these.
         calibration_data: images that every decision is made on.
         heldout_data: images that only the report sees.
+        folds: instead of held-out data, for few images. The delivered model is fitted to all
+            calibration images. The same operation is done again without each of so many folds of
+            them, and the answers to a fold by the operation that did not see it are reported.
         config: the settings; `SurgeryConfig()` by default, or a `LoopConfig` for the paper's loop.
         stored_as: dtypes, by tensor name, in the file that the model will be saved to; by default
             the module's. The patched weights are rounded to these before they are measured.
@@ -62,67 +68,105 @@ def operate(
         observer: is told about progress.
     """
     started = time.perf_counter()
-    config = config or SurgeryConfig()
-    problem, before = prepare(model, training_data, calibration_data, config)
+    training = as_labelled(training_data)
+    _require_one(heldout_data, folds)
+    problem, before = prepare(model, training, calibration_data, config or SurgeryConfig())
     problem = replace(problem, with_front=front)
-    heldout = _heldout(problem, heldout_data)
-    heldout_before = answer(problem.classifier, heldout, config.batch_size)
-    base_weights = stored_state(problem.classifier.module, stored_as)
+    judge = _judge(problem, before, training, heldout_data, folds)
     start = problem.space.snapshot()
+    kept = Kept(Path(folder) if folder else None, resume, stored_as)
     try:
-        place = Path(folder) if folder else None
-        records, ending = run_in_folder(algorithm_of(config), problem, place, resume, observer or Observer())
-        problem.space.round_to(stored_as or {})
-        calibration = _compare(problem, problem.calibration_data, before)
-        held = _compare(problem, heldout, heldout_before)
-        warnings = find_warnings(problem, heldout, records, ending.accuracy, calibration)
-        findings = make_findings(calibration, held, warnings, config.seed)
-        weights = (base_weights, stored_state(problem.classifier.module, stored_as))
-        return _outcome(problem, findings, records, ending, weights, time.perf_counter() - started)
+        outcome = _operate(problem, before, judge, start, kept, observer or Observer())
+        return replace(outcome, seconds=time.perf_counter() - started)
     except BaseException:
         problem.space.restore(start)
         raise
 
 
-def _outcome(
-    problem: Problem[Any],
-    findings: Findings,
-    records: list[IterationRecord],
-    ending: Ending,
-    weights: tuple[dict[str, Tensor], dict[str, Tensor]],
-    seconds: float,
+@dataclass(frozen=True)
+class Judge:
+    """The images that an operation is judged on.
+
+    Attributes:
+        heldout: the held-out images; None if the calibration images are divided into folds.
+        before: the starting model's answers to the images that judge.
+        fold_of: the fold (n,) of each calibration image, from 0; None with held-out images.
+        leaks: the images that the parts of the data share.
+    """
+
+    heldout: LabelledSet | None
+    before: Answers
+    fold_of: Tensor | None
+    leaks: LeakCheck
+
+
+def _judge(
+    problem: Problem[Any], before: Answers, training: LabelledSet, heldout_data: Data | None, folds: int | None
+) -> Judge:
+    """Check the images that judge against the others; divide them into folds if so asked."""
+    heldout = None if heldout_data is None else _heldout(problem, heldout_data)
+    leaks = check_leaks(problem, training, heldout)
+    if heldout is not None:
+        return Judge(heldout, answer(problem.classifier, heldout, problem.config.batch_size), None, leaks)
+    assert folds is not None  # `_require_one` has seen to it
+    return Judge(None, before, divide(problem.calibration_data, folds, leaks.firsts, problem.config.seed), leaks)
+
+
+def _operate(
+    problem: Problem[Any], before: Answers, judge: Judge, start: Snapshot, kept: Kept, observer: Observer
 ) -> Outcome:
-    """The outcome, from what was found; `weights` are those before and after."""
-    classes = findings.heldout.classes
+    """The operation that is delivered, and its evidence; the patched weights stay in the module."""
+    module = problem.classifier.module
+    base_weights = stored_state(module, kept.stored_as)
+    for sentence in judge.leaks.sentences:
+        observer.remark(sentence)
+    records, ending = run_in_folder(algorithm_of(problem.config), problem, kept.folder, kept.resume, observer)
+    problem.space.round_to(kept.stored_as or {})
+    data = problem.calibration_data
+    after = answer(problem.classifier, data, problem.config.batch_size)
+    calibration = BeforeAfter(data.classes, data.index, data.labels, before, after)
+    warnings = find_warnings(problem, judge.heldout, records, ending.accuracy, calibration) + judge.leaks.sentences
+    if judge.heldout is not None:
+        data = judge.heldout
+        after = answer(problem.classifier, data, problem.config.batch_size)
+    if judge.fold_of is not None:
+        after, moved = answer_in_folds(problem, before, judge.fold_of, start, kept, observer)
+        warnings += unlike_warning(moved, any(record.accepted for record in records))
+    held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
+    findings = make_findings(calibration, held, warnings, problem.config.seed)
+    findings = replace(findings, folds=None if judge.fold_of is None else int(judge.fold_of.max()) + 1)
     return Outcome(
         config=problem.config,
         findings=findings,
         iterations=tuple(records),
         front=_front(ending, findings),
-        structure=analyse(np.array(records[0].responses.values), classes),
+        structure=analyse(np.array(records[0].responses.values), data.classes),
         choices=algorithm_of(problem.config).choices(problem),
-        split=_split(problem, len(findings.heldout.labels)),
-        seconds=seconds,
+        split=_split(problem, findings, judge.leaks),
+        seconds=0.0,
         environment=environment(problem.classifier.device),
-        base_weights=weights[0],
-        weights=weights[1],
+        base_weights=base_weights,
+        weights=stored_state(module, kept.stored_as),
+        fold_of=judge.fold_of,
     )
 
 
+def _require_one(heldout_data: Data | None, folds: int | None) -> None:
+    """Refuse held-out data and folds together, and neither."""
+    if heldout_data is not None and folds is not None:
+        raise InputError(f"folds: got {folds}, and heldout_data as well; give one of the two")
+    if heldout_data is None and folds is None:
+        raise InputError("heldout_data: missing; give held-out images, or folds=5 to judge without them")
+    require(folds is None or folds >= 2, "folds", folds, "at least 2")
+
+
 def _heldout(problem: Problem[Any], data: Data) -> LabelledSet:
-    """The held-out images, checked against the calibration images."""
+    """The held-out images, checked."""
     heldout = as_labelled(data)
     require_images(heldout.labels, heldout.classes, "heldout_data")
-    heldout = heldout.resident(problem.classifier.device)
     if heldout.classes != problem.calibration_data.classes:
         raise InputError("heldout_data: its classes are not those of calibration_data")
-    refuse_overlap(problem.calibration_data, heldout, "heldout_data")
-    return heldout
-
-
-def _compare(problem: Problem[Any], data: LabelledSet, before: Answers) -> BeforeAfter:
-    after = answer(problem.classifier, data, problem.config.batch_size)
-    return BeforeAfter(data.classes, data.index, data.labels, before, after)
+    return heldout.resident(problem.classifier.device)
 
 
 def _front(ending: Ending, findings: Findings) -> dict[str, Any] | None:
@@ -139,14 +183,16 @@ def _front(ending: Ending, findings: Findings) -> dict[str, Any] | None:
     )
 
 
-def _split(problem: Problem[Any], heldout: int) -> dict[str, int]:
+def _split(problem: Problem[Any], findings: Findings, leaks: LeakCheck) -> dict[str, Any]:
     finder = problem.finder
     drawn = problem.gradient_data
-    hessian = 0 if finder is None else min(finder.search.hessian_samples, len(finder.data))
     return {
         "seed": problem.config.seed,
-        "calibration": len(problem.calibration_data),
-        "heldout": heldout,
-        "hessian": hessian,
+        "calibration": len(findings.calibration.labels),
+        "heldout": len(findings.heldout.labels),
+        "folds": findings.folds,
+        "note": findings.note,
+        "hessian": 0 if finder is None else min(finder.search.hessian_samples, len(finder.data)),
         "gradients": 0 if drawn is None else len(drawn),
+        **leaks.as_dict(),
     }

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,12 @@ class Findings:
 
     Attributes:
         calibration: the images that every decision was made on, before and after.
-        heldout: the images that nothing was fitted to, before and after.
+        heldout: the images that nothing was fitted to, before and after. In folds these are all
+            images, each after the operation that did not see it.
         tests: paired tests on the held-out images.
         verdict: what they amount to.
         warnings: what limits what can be said.
+        folds: how many folds there were; None if images were held out.
     """
 
     calibration: BeforeAfter
@@ -42,6 +44,17 @@ class Findings:
     tests: PairedTests
     verdict: Verdict
     warnings: tuple[str, ...]
+    folds: int | None = None
+
+    @property
+    def note(self) -> str | None:
+        """What must be said beside the figures of folds; None if images were held out."""
+        if self.folds is None:
+            return None
+        return (
+            f"The delivered model was fitted to all {len(self.heldout.labels):,} images. The figures are those of "
+            f"{self.folds} operations like it, each judged on images that it did not see."
+        )
 
 
 def make_findings(calibration: BeforeAfter, heldout: BeforeAfter, warnings: tuple[str, ...], seed: int) -> Findings:
@@ -62,12 +75,13 @@ class Outcome:
             loop.
         structure: of the first iteration's S.
         choices: what the config left open, as it was settled: K, p, which classes were protected.
-        split: images in each part, and the seed.
+        split: images in each part, what they share, and the seed.
         seconds: wall time of the operation, since it was last resumed.
         environment: versions, device and threads.
         base_weights: the starting model's state, in the dtypes that it is stored in.
         weights: the patched model's state, likewise.
         acceptance: which criteria it had to meet, and which it failed; None where there were none.
+        fold_of: the fold (N,) of each image, from 0; None if images were held out.
     """
 
     config: OperationConfig
@@ -76,12 +90,13 @@ class Outcome:
     front: dict[str, Any] | None
     structure: SensitivityStructure
     choices: dict[str, Any]
-    split: dict[str, int]
+    split: dict[str, Any]
     seconds: float
     environment: dict[str, Any]
     base_weights: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
     acceptance: dict[str, Any] | None = None
+    fold_of: Tensor | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -145,6 +160,8 @@ class Outcome:
         write_text(folder / "history.jsonl", history_text(self.iterations))
         parts = {"calibration": found.calibration, "heldout": found.heldout}
         named = {f"{part}.{key}": t for part, images in parts.items() for key, t in images.tensors().items()}
+        if self.fold_of is not None:
+            named["heldout.fold"] = self.fold_of + 1
         save_tensors(folder / "predictions.safetensors", named)
         (patch or self.patch(source)).save(folder / "patch.safetensors")
         if source is not None and source.header:
@@ -169,7 +186,8 @@ def load_findings(folder: Path) -> Findings:
         ]
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"run: {folder}/predictions.safetensors cannot be read: {error}") from error
-    return make_findings(parts[0], parts[1], tuple(result["warnings"]), result["seed"])
+    findings = make_findings(parts[0], parts[1], tuple(result["warnings"]), result["seed"])
+    return replace(findings, folds=result["split"].get("folds"))
 
 
 def read_result(folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -80,7 +81,9 @@ def load_state(folder: Path, problem: Problem[Any], identity: str, unpack: Unpac
 
 
 def forget_state(folder: Path) -> None:
-    """Remove the state of a finished run, and nothing else."""
+    """Remove the state of a finished run and of its folds, and nothing else."""
+    for fold in state_folder(folder).glob("fold-*"):
+        shutil.rmtree(fold, ignore_errors=True)
     for file in state_folder(folder).glob("state*.safetensors"):
         file.unlink(missing_ok=True)
     with suppress(OSError):

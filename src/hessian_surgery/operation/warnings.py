@@ -15,7 +15,7 @@ from hessian_surgery.types import Array
 
 def find_warnings(
     problem: Problem[Any],
-    heldout: LabelledSet,
+    heldout: LabelledSet | None,
     records: Sequence[IterationRecord],
     unrounded: Array,
     calibration: BeforeAfter,
@@ -24,7 +24,7 @@ def find_warnings(
 
     Args:
         problem: what was operated on.
-        heldout: the held-out images.
+        heldout: the held-out images; None if the calibration images judge too, in folds.
         records: of all iterations.
         unrounded: class accuracies (C,) on the calibration images, before rounding.
         calibration: the answers to the calibration images.
@@ -34,7 +34,7 @@ def find_warnings(
         *_spike_warnings(problem, records),
         *algorithm_of(problem.config).warnings(problem, records, rounded),
         rare_class_warning(problem.calibration_data, "calibration"),
-        rare_class_warning(heldout, "held-out"),
+        None if heldout is None else rare_class_warning(heldout, "held-out"),
         rounding_warning(problem.base, unrounded, rounded),
     )
     return problem.notes + tuple(warning for warning in found if warning)

@@ -37,7 +37,8 @@ def model_card(run: Run) -> str:
 def _head(run: Run, title: str) -> str:
     """The YAML metadata: tags, and a model-index with results for all images and for each class."""
     after = run.findings.heldout.metrics()[1]
-    data = str(run.config["inputs"].get("data", run.config["inputs"].get("heldout_data", "held-out images")))
+    given = (run.config["inputs"].get(name) for name in ("data", "heldout_data", "calibration_data"))
+    data = str(next((name for name in given if name), "held-out images"))
     metrics: list[tuple[str, str, float]] = [
         ("accuracy", "accuracy", after.accuracy),
         ("balanced_accuracy", "balanced accuracy", after.balanced_accuracy),
@@ -52,7 +53,9 @@ def _head(run: Run, title: str) -> str:
     lines += ["tags:", "- hessian-surgery", "- class-imbalance", "- image-classification"]
     lines += ["metrics:", "- accuracy", "model-index:", f"- name: {_quoted(title)}", "  results:"]
     lines += ["  - task:", "      type: image-classification", "    dataset:"]
-    lines += [f"      name: {_quoted(data)}", f"      type: {_quoted(data)}", "      split: held-out", "    metrics:"]
+    folds = run.findings.folds
+    split = "held-out" if folds is None else f"cross-fitted in {folds} folds"
+    lines += [f"      name: {_quoted(data)}", f"      type: {_quoted(data)}", f"      split: {split}", "    metrics:"]
     for kind, name, value in metrics:
         lines += [f"    - type: {kind}", f"      name: {_quoted(name)}", f"      value: {value:.6f}"]
     return "\n".join([*lines, "---"])
@@ -70,10 +73,11 @@ def _acceptance(run: Run) -> str:
 
 def _limits(run: Run) -> str:
     tests = run.findings.tests
+    images = f"{len(run.findings.heldout.labels):,} {'held-out ' if run.findings.folds is None else ''}images"
     lines = [
         "Rebalancing trades accuracy between classes: some gain, others may lose.",
-        f"All figures come from {len(run.findings.heldout.labels):,} held-out images of the same source. They say "
-        "nothing about images that differ from these.",
+        *([run.findings.note] if run.findings.note else []),
+        f"All figures come from {images} of the same source. They say nothing about images that differ from these.",
         "The patch fits these weights only; a model that is trained further needs a new one.",
         f"It changes probabilities too: the calibration error goes from {100 * tests.calibration_error[0]:.1f} % "
         f"to {100 * tests.calibration_error[1]:.1f} %.",

@@ -74,5 +74,6 @@ def _warnings(content: dict[str, Any]) -> Section:
     for row in content["methods"]:
         if row["failed_splits"]:
             failed[row["name"]] = (len(row["failed_splits"]), row["reason"])
-    lines = [f"{name(key)} failed on {count} splits: {text(reason)}" for key, (count, reason) in failed.items()]
+    lines = [text(warning) for warning in content.get("warnings", [])]
+    lines += [f"{name(key)} failed on {count} splits: {text(reason)}" for key, (count, reason) in failed.items()]
     return Section("warnings", "Warnings", warning_list(lines))

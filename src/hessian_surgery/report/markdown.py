@@ -15,7 +15,8 @@ def to_markdown(findings: Findings) -> str:
     images = findings.heldout
     tests = findings.tests
     before, after = images.metrics()
-    lines = [f"**{plain(findings.verdict.sentence)}**", "", f"{len(images.labels)} held-out images.", ""]
+    judged = findings.note or f"{len(images.labels)} held-out images."
+    lines = [f"**{plain(findings.verdict.sentence)}**", "", judged, ""]
     lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in summary_rows(findings)] + [""]
     lines += [

@@ -71,11 +71,11 @@ def _opening(run: Run) -> str:
             f"<strong>{percent(getattr(after, key))}</strong> {unit}"
             f"<small>{points(change.difference)} pp [{points(low)}, {points(high)}]</small>"
         )
+    images = run.findings.note or f"{len(run.findings.heldout.labels):,} held-out images, which nothing was fitted to."
     return (
         f'<p class="verdict {verdict.outcome.replace(" ", "-")}"><span class="sign" aria-hidden="true">'
         f"{SIGNS[verdict.outcome]}</span> {text(verdict.sentence)}</p>{_acceptance(run)}{tiles(figures)}"
-        f'<p class="note">{len(run.findings.heldout.labels):,} held-out images, '
-        "which nothing was fitted to; brackets are 95 % intervals of the change.</p>"
+        f'<p class="note">{text(images)} Brackets are 95 % intervals of the change.</p>'
     )
 
 
@@ -105,9 +105,21 @@ def _warnings(run: Run) -> Section:
             cells += [f"{percent(before)} → {percent(after)}", points(after - before)]
         rows.append(cells)
     head = ("", "calibration, %", "change pp", "held out, %", "change pp")
-    sizes = f"{len(calibration.labels):,} calibration images, {len(heldout.labels):,} held-out images"
+    sizes = _sizes(run)
     body = warning_list(lines) + table(head, rows, sizes, "numbers")
     return Section("warnings", "Warnings, and calibration against held-out images", body)
+
+
+def _sizes(run: Run) -> str:
+    """How many images there are in each part, and how many training images were compared."""
+    findings = run.findings
+    sizes = f"{len(findings.calibration.labels):,} calibration images, {len(findings.heldout.labels):,} held-out images"
+    if findings.folds is not None:
+        sizes = f"the delivered model on all {len(findings.heldout.labels):,} images, and each image held out in turn"
+    split = run.result["split"]
+    if "compared" not in split:
+        return sizes
+    return f"{sizes}; {split['compared']:,} of {split['training']:,} training images were compared with these"
 
 
 def calibration_gap(run: Run) -> str | None:

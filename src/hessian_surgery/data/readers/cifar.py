@@ -94,7 +94,7 @@ def read_cifar(folder: Path, kind: str, split: str, preprocessing: Preprocessing
     def fetch(positions: Tensor) -> Tensor:
         return preprocessing.normalize(pixels[positions])
 
-    return LabelledSet(fetch, labels, tuple(names), torch.arange(len(labels)))
+    return LabelledSet(fetch, labels, tuple(names), torch.arange(len(labels)), in_memory=True)
 
 
 def _load(path: Path) -> dict[bytes, Any]:

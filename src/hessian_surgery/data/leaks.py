@@ -1,0 +1,151 @@
+"""Leaks: images that two parts of the data share, or that one part holds twice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from hessian_surgery.data import batches
+from hessian_surgery.data.labelled import CHUNK, LabelledSet
+from hessian_surgery.errors import InputError
+
+# A run is refused if two parts share more than this share of the images that it is judged on.
+LIMIT = 0.01
+# A sample of the training images must show this many shared images before a run is refused.
+FEWEST = 3
+# How many images a sentence names.
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class HashedPart:
+    """The hashes of a part's images, or of a sample of them.
+
+    Attributes:
+        argument: where the images come from, such as `heldout_data`.
+        index: position of each hashed image in its source.
+        hashes: of their inputs.
+        total: images in the part; if more than were hashed, these are a sample.
+    """
+
+    argument: str
+    index: list[int]
+    hashes: list[bytes]
+    total: int
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Images of one part whose inputs are those of another's images, bit for bit.
+
+    Attributes:
+        first: where the one part comes from.
+        second: where the other comes from; the same if a part holds copies of its own images.
+        pairs: for each shared image its position in the second part's source, and in the first's.
+        compared: images of the first part that were compared.
+        total: images of the first part.
+    """
+
+    first: str
+    second: str
+    pairs: list[tuple[int, int]]
+    compared: int
+    total: int
+
+    @property
+    def estimate(self) -> int:
+        """Shared images in all: those found, scaled up if a sample was compared."""
+        return round(len(self.pairs) * self.total / self.compared)
+
+    @property
+    def sentence(self) -> str:
+        """Which images, for a warning."""
+        return self.describe(f" of {self.second}")
+
+    def describe(self, whose: str = "") -> str:
+        """Which images; `whose` follows their number."""
+        one = len(self.pairs) == 1
+        start = f"{len(self.pairs)} image{'' if one else 's'}{whose} {'is' if one else 'are'}"
+        if self.first == self.second:
+            return f"{start} {'a copy of another' if one else 'copies of others'} there: {self.named}"
+        if self.compared == self.total:
+            return f"{start} in {self.first} as well: {self.named}"
+        return (
+            f"{start} among the {self.compared:,} of {self.total:,} images of {self.first} that were compared, so "
+            f"about {self.estimate:,} in all: {self.named}"
+        )
+
+    @property
+    def named(self) -> str:
+        """The first few shared images by their index."""
+        listed = ", ".join(f"{own} (there {other})" for own, other in self.pairs[:NAMED])
+        return f"index {listed}" + (", …" if len(self.pairs) > NAMED else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form that `result.json` holds."""
+        return {"first": self.first, "second": self.second, "estimate": self.estimate, "pairs": self.pairs}
+
+
+def hash_part(data: LabelledSet, argument: str) -> HashedPart:
+    """Hash the inputs of every image."""
+    found: list[bytes] = []
+    for chunk in torch.arange(len(data)).split(CHUNK) if len(data) else ():
+        parts = [tensor.cpu().contiguous() for tensor in batches.tensors(data.fetch(chunk))]
+        rows = [part.reshape(len(chunk), -1).view(torch.uint8).numpy() for part in parts]
+        found += [sha1(b"".join(row[i].tobytes() for row in rows)).digest() for i in range(len(chunk))]
+    return HashedPart(argument, data.index.tolist(), found, len(data))
+
+
+def hash_training(training: LabelledSet, drawn: Sequence[LabelledSet]) -> HashedPart:
+    """Hash what is cheap to read: all training images in memory, or those that were read anyway.
+
+    Args:
+        training: the training images.
+        drawn: sets drawn from them and kept in memory, which may overlap.
+    """
+    if training.in_memory:
+        return hash_part(training, "training_data")
+    found: dict[int, bytes] = {}
+    for data in drawn:
+        part = hash_part(data, "training_data")
+        found |= dict(zip(part.index, part.hashes, strict=True))
+    return HashedPart("training_data", list(found), list(found.values()), len(training))
+
+
+def find_leaks(parts: Sequence[HashedPart], judged: int) -> tuple[Leak, ...]:
+    """The images that any two parts share.
+
+    Args:
+        parts: in the order training, calibration, held-out data; any may be missing.
+        judged: images in the smaller of the parts that the model was not trained on.
+
+    Raises:
+        InputError: two parts share more than `LIMIT` of `judged`.
+    """
+    found = tuple(leak for pair in combinations(parts, 2) if (leak := _compare(*pair)))
+    for leak in found:
+        sure = leak.compared == leak.total or len(leak.pairs) >= FEWEST
+        if sure and leak.estimate > LIMIT * judged:
+            raise InputError(
+                f"{leak.second}: {leak.describe()}; that is more than {100 * LIMIT:g} % of {judged:,}, so leave them "
+                "out of one of the two"
+            )
+    return found
+
+
+def find_copies(part: HashedPart) -> tuple[list[int], Leak | None]:
+    """The position of the first image with the same inputs, for each image; and the copies."""
+    first: dict[bytes, int] = {}
+    firsts = [first.setdefault(value, i) for i, value in enumerate(part.hashes)]
+    copies = [(part.index[i], part.index[original]) for i, original in enumerate(firsts) if original != i]
+    whole = len(part.hashes)
+    return firsts, Leak(part.argument, part.argument, copies, whole, whole) if copies else None
+
+
+def _compare(first: HashedPart, second: HashedPart) -> Leak | None:
+    known = dict(zip(first.hashes, first.index, strict=True))
+    pairs = [(i, known[value]) for i, value in zip(second.index, second.hashes, strict=True) if value in known]
+    return Leak(first.argument, second.argument, pairs, len(first.hashes), first.total) if pairs else None

@@ -1,0 +1,87 @@
+import json
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+LOOP = ["--preset", "loop", "--iterations", "1", "--spikes", "2", "--hessian-samples", "64", "--amplitude", "0.02"]
+
+
+@pytest.fixture
+def arguments(checkpoint):
+    return ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *LOOP]
+
+
+def test_operate_in_folds_reports_on_all_labelled_images(run, capsys, tmp_path, arguments):
+    (tmp_path / "easy.toml").write_text("maximum_drop = 1.0\n")
+    assert run(*arguments, "--folds", "2", "--accept", "easy.toml", "--out", "run") == 0
+    captured = capsys.readouterr()
+    said = "The delivered model was fitted to all 1,078 images. The figures are those of 2 operations like it"
+    assert said in " ".join(captured.out.split())
+    assert "operating on all 1078 images, for delivery, then without each of 2 folds, to judge" in captured.err
+    assert [line for line in captured.err.splitlines() if line.startswith("without")] == [
+        "without fold 1 of 2",
+        "without fold 2 of 2",
+    ]
+    assert captured.err.count("basis: ") == 1
+    assert max(len(line) for line in captured.out.splitlines()) <= 80
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert sum(result["after"]["heldout"]["count"]) == 1078
+    assert result["acceptance"]["failed"] == []
+    assert run("report", "run", "--json") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == {"verdict": result["verdict"], "tests": result["tests"], "note": result["split"]["note"]}
+    assert run("card", "run") == 0
+    card = capsys.readouterr().out
+    assert said in card
+    assert "--folds 2" in card
+    assert run("report", "run", "--html", "--markdown") == 0
+    assert said in capsys.readouterr().out
+
+
+def test_criteria_are_held_against_the_answers_of_the_folds(run, capsys, tmp_path, arguments):
+    (tmp_path / "hard.toml").write_text("minimum_accuracy = 1.0\n")
+    assert run(*arguments, "--folds", "2", "--accept", "hard.toml", "--out", "run", "--json") == 3
+    result = json.loads(capsys.readouterr().out)
+    lowest = min(range(10), key=lambda j: result["after"]["heldout"]["per_class"][j])
+    accuracy = 100 * result["after"]["heldout"]["per_class"][lowest]
+    assert f"{lowest}: accuracy {accuracy:.1f} %, minimum_accuracy is 100 %" in result["acceptance"]["failed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--folds", "5", "--heldout-data", "bad_inputs:pair"], "folds: got 5, and --heldout-data as well"),
+        (["--folds", "1"], "folds: got 1; it must be at least 2"),
+        (["--folds", "200"], "calibration_data, in 200 folds: class '0' has 107 images; give at least 200"),
+        (["--folds", "1", "--dry-run"], "folds: got 1; it must be at least 2"),
+    ],
+)
+def test_folds_that_cannot_be_made_are_refused(run, capsys, tmp_path, arguments, options, message):
+    assert run(*arguments, *options, "--out", "run") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_counts_the_operations(run, capsys, arguments):
+    def cost(*options):
+        assert run(*arguments, *options, "--dry-run", "--json") == 0
+        return json.loads(capsys.readouterr().out)
+
+    one, six = cost(), cost("--folds", "5")
+    assert six["operations"] == 6
+    assert six["products"] == 6 * one["products"]
+    assert six["data_bytes"] == pytest.approx(2 * one["data_bytes"], rel=0.01)  # all images, not half of them
+    assert run(*arguments, "--folds", "5", "--dry-run") == 0
+    assert "operations" in capsys.readouterr().out
+
+
+def test_a_leak_is_refused_in_one_line(run, capsys, arguments):
+    options = ["--training-data", "bad_inputs:trained_on_test", "--out", "run"]
+    assert run(*arguments, *options) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "calibration_data: 538 images are in training_data as well: index" in lines[0]
+    assert "so leave them out of one of the two" in lines[0]

@@ -97,7 +97,7 @@ def test_report_makes_every_statistic_again(run, capsys, tmp_path, checkpoint):
     assert run("report", "run", "--markdown") == 0
     page = capsys.readouterr().out
     assert page.startswith("**")
-    assert "| σ minus sampling noise |" in page
+    assert "| σ without sampling noise |" in page
     assert all(f"\n| {digit} | " in page for digit in range(10))
 
 

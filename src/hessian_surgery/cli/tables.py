@@ -128,7 +128,8 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
     base = {name: 100 * value for name, value in fronts.base.items()}
     console.print(
         f"The model as it is, on held-out halves: accuracy {base['accuracy']:.2f} %, σ {base['sigma']:.2f} pp, worst "
-        f"class {base['worst']:.1f} %. Budgets hold on the calibration halves; all figures in percentage points.\n",
+        f"class {base['worst']:.1f} %. Budgets hold on the calibration halves; all figures in percentage points, "
+        "differences of σ without sampling noise.\n",
         highlight=False,
     )
     for title in ("method", "budget", "Δ acc", "σ", "worst", "σ against class bias"):

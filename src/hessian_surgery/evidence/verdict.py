@@ -25,7 +25,7 @@ def judge(tests: PairedTests, images: int) -> Verdict:
     if tests.churn == 0:
         return Verdict("no detectable change", "No prediction changed: no step was kept, or none that matters.")
     low, high = tests.sigma.interval
-    spread = f"σ {tests.sigma}"
+    spread = f"σ without sampling noise {tests.sigma}"
     accuracy = f"accuracy {tests.accuracy}{_losers(tests)}"
     if high < 0 and tests.balanced_accuracy.interval[1] < 0:
         levelled = f"Worse: {spread} on held-out images, but the classes lost {tests.balanced_accuracy} on average"

@@ -2,10 +2,19 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
 from hessian_surgery.operation.outcome import Findings
 
-SUMMARY = {"sigma": "σ", "worst": "worst class", "balanced_accuracy": "balanced", "accuracy": "accuracy"}
+SUMMARY = {
+    "sigma": "σ without sampling noise",
+    "worst": "worst class",
+    "balanced_accuracy": "balanced",
+    "accuracy": "accuracy",
+}
 # With more classes than this, only those that changed most are listed.
 MANY_CLASSES = 24
 
@@ -39,17 +48,26 @@ def to_markdown(findings: Findings) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def summary_figures(images: BeforeAfter) -> dict[str, tuple[float, float]]:
+    """The figures that `SUMMARY` names, before and after."""
+    before, after = images.metrics()
+    found = {name: (getattr(before, name), getattr(after, name)) for name in SUMMARY}
+    count = np.array(before.count)
+    old, new = (float(corrected_sigma(np.array(metrics.per_class), count)) for metrics in (before, after))
+    return found | {"sigma": (old, new)}
+
+
 def summary_rows(findings: Findings) -> list[tuple[str, ...]]:
     """List the figures over all classes: label, before, after, change."""
-    before, after = findings.heldout.metrics()
     tests = findings.tests
     rows: list[tuple[str, ...]] = [
-        (label, *(f"{100 * getattr(metrics, name):.1f} %" for metrics in (before, after)), str(getattr(tests, name)))
-        for name, label in SUMMARY.items()
+        (SUMMARY[name], *(f"{100 * value:.1f} %" for value in pair), str(getattr(tests, name)))
+        for name, pair in summary_figures(findings.heldout).items()
     ]
-    pairs = {"σ minus sampling noise": tests.sigma_corrected, "calibration error": tests.calibration_error}
-    for label, (old, new) in pairs.items():
-        rows.append((label, f"{100 * old:.1f} %", f"{100 * new:.1f} %", f"{100 * (new - old):+.1f} pp"))
+    before, after = findings.heldout.metrics()
+    rows.insert(1, ("σ as measured", *(f"{100 * metrics.sigma:.1f} %" for metrics in (before, after)), ""))
+    old, new = tests.calibration_error
+    rows.append(("calibration error", f"{100 * old:.1f} %", f"{100 * new:.1f} %", f"{100 * (new - old):+.1f} pp"))
     old, new = tests.nll
     low, high = tests.nll_change.interval
     change = f"{tests.nll_change.difference:+.3f} [{low:+.3f}, {high:+.3f}]"

@@ -7,7 +7,7 @@ from hessian_surgery.report import page_charts
 from hessian_surgery.report.comparison_page import front_section
 from hessian_surgery.report.explorer import explorer
 from hessian_surgery.report.figure_data import make_convergence, weakest_first
-from hessian_surgery.report.markdown import SUMMARY, summary_rows
+from hessian_surgery.report.markdown import SUMMARY, summary_figures, summary_rows
 from hessian_surgery.report.markup import (
     class_scale,
     folded,
@@ -59,16 +59,16 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
 def _opening(run: Run) -> str:
     """The verdict in one sentence, the acceptance criteria if there are any, and four figures."""
     verdict = run.findings.verdict
-    before, after = run.findings.heldout.metrics()
     figures = {}
-    for key, label in SUMMARY.items():
+    for key, (before, after) in summary_figures(run.findings.heldout).items():
+        label = SUMMARY[key]
         change = getattr(run.findings.tests, key)
         low, high = change.interval
         title, unit = (label, "pp") if key == "sigma" else (label.capitalize(), "%")
         figures[title] = (
-            f'<span class="from">{percent(getattr(before, key))}</span> '
+            f'<span class="from">{percent(before)}</span> '
             f'<span aria-hidden="true">→</span><span class="hidden">to</span> '
-            f"<strong>{percent(getattr(after, key))}</strong> {unit}"
+            f"<strong>{percent(after)}</strong> {unit}"
             f"<small>{points(change.difference)} pp [{points(low)}, {points(high)}]</small>"
         )
     return (
@@ -97,11 +97,11 @@ def _warnings(run: Run) -> Section:
         lines.append(text(gap))
     calibration = run.findings.calibration
     heldout = run.findings.heldout
+    measured = [summary_figures(images) for images in (calibration, heldout)]
     rows = []
     for key, label in SUMMARY.items():
         cells = [label]
-        for images in (calibration, heldout):
-            before, after = (getattr(metrics, key) for metrics in images.metrics())
+        for before, after in (figures[key] for figures in measured):
             cells += [f"{percent(before)} → {percent(after)}", points(after - before)]
         rows.append(cells)
     head = ("", "calibration, %", "change pp", "held out, %", "change pp")
@@ -111,15 +111,18 @@ def _warnings(run: Run) -> Section:
 
 
 def calibration_gap(run: Run) -> str | None:
-    """Say that σ fell more on the calibration images than on the held-out ones, if beyond noise."""
-    before, after = run.findings.calibration.metrics()
-    change = after.sigma - before.sigma
+    """Say that σ fell more on the calibration images than on the held-out ones, if beyond noise.
+
+    Both are without sampling noise.
+    """
+    before, after = summary_figures(run.findings.calibration)["sigma"]
+    change = after - before
     test = run.findings.tests.sigma
     if change >= test.interval[0]:
         return None
     return (
-        f"overfitting: σ changed by {100 * change:+.1f} pp on the calibration images, but by {test} on the held-out "
-        "images"
+        f"overfitting: σ without sampling noise changed by {100 * change:+.1f} pp on the calibration images, but by "
+        f"{test} on the held-out images"
     )
 
 

@@ -3,9 +3,11 @@ import pytest
 import torch
 from scipy import stats
 
+from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.evidence.paired_tests import Flow, calibration_error, flows, paired_tests
+from hessian_surgery.evidence.promises import check_promises
 from hessian_surgery.evidence.verdict import judge
 from hessian_surgery.model.evaluation import Answers
 
@@ -73,9 +75,11 @@ def test_loss_interval_is_the_paired_t_interval():
     assert tests.nll == pytest.approx((0.0, float(change.mean())))
 
 
-def verdict(seed, before, after, **options):
+def verdict(seed, before, after, asked=None, **options):
+    asked = asked or Asked(budget=0.002)
     images = simulate(seed, before, after, **options)
-    return judge(paired_tests(images), len(images.labels))
+    tests = paired_tests(images)
+    return judge(tests, len(images.labels), asked, check_promises(asked, images, tests.accuracy))
 
 
 def test_verdicts():
@@ -91,6 +95,68 @@ def test_verdicts():
     assert few.sentence == "No claim can be made from 48 held-out images."
 
 
+def test_a_loss_within_the_budget_does_not_spoil_a_gain():
+    """σ falls by some 15 pp and accuracy by some 8: more than 0.2 pp, but less than 20 pp."""
+    profiles = [0.5, 0.95, 0.95], [0.7, 0.73, 0.73]
+    dear = verdict(0, *profiles, asked=Asked(budget=0.002), images=500)
+    assert dear.outcome == "worse"
+    assert "more than the 0.2 pp allowed" in dear.sentence
+    cheap = verdict(0, *profiles, asked=Asked(budget=0.2), images=500)
+    assert cheap.outcome == "better"
+    assert cheap.sentence.startswith(
+        "Better (asked: a lower σ for at most 20 pp of accuracy): σ without sampling noise"
+    )
+    assert verdict(0, *profiles, asked=Asked(), images=500).outcome == "worse"
+
+
+def test_the_worst_class_decides_if_it_was_aimed_at():
+    """It rises and σ rises with it, because other classes rise further; then it falls instead."""
+    profiles = [0.4, 0.45, 0.5, 0.5], [0.55, 0.6, 0.95, 0.95]
+    found = verdict(0, *profiles, asked=Asked("worst", 0.0), images=400)
+    assert found.outcome == "better"
+    assert found.sentence.startswith("Better (asked: a better worst class for at most 0 pp of accuracy): worst class +")
+    assert verdict(0, *profiles, images=400).outcome == "worse"
+    assert verdict(0, *profiles[::-1], asked=Asked("worst", 0.5), images=400).outcome == "worse"
+    assert verdict(0, *profiles[:1] * 2, asked=Asked("worst", 0.0), images=400).outcome == "no detectable change"
+
+
+def test_targets_decide_if_there_are_any():
+    """Whatever σ does: the first class leaves the others behind."""
+    profiles = [0.8, 0.8, 0.8], [0.98, 0.8, 0.8]
+    reached = verdict(0, *profiles, asked=Asked(targets={"0": 0.9}), images=400)
+    assert reached.outcome == "better"
+    assert reached.sentence.startswith("Better (asked: the targets 0 90 %): 0 9")
+    assert "] reached on held-out images" in reached.sentence
+    nearer = verdict(0, [0.6, 0.8, 0.8], [0.75, 0.8, 0.8], asked=Asked(targets={"0": 0.9}), images=400)
+    assert nearer.outcome == "better"
+    assert "] missed on held-out images" in nearer.sentence
+    same = verdict(0, *profiles[:1] * 2, asked=Asked(targets={"0": 0.9}), images=400)
+    assert (same.outcome, same.sentence.split()[-4:]) == ("no detectable change", ["Keep", "the", "original", "model."])
+    fallen = verdict(0, *profiles[::-1], asked=Asked(targets={"0": 0.99}), images=400)
+    assert fallen.outcome == "worse"
+
+
+def test_who_reached_the_targets_is_not_told_to_keep_the_original_model():
+    """Not even if that cost more than was allowed, which is said."""
+    asked = Asked(budget=0.01, targets={"0": 0.8})
+    found = verdict(0, [0.5, 0.95, 0.95], [0.95, 0.5, 0.5], asked=asked, images=400)
+    assert found.outcome == "worse"
+    assert "] reached on held-out images, but the classes lost more than the 1 pp allowed" in found.sentence
+    assert "Keep the original" not in found.sentence
+    labels = torch.arange(300) % 3
+    images = comparison(labels, labels, labels, 3)
+    tests = paired_tests(images)
+    untouched = judge(tests, 300, asked, check_promises(asked, images, tests.accuracy))
+    assert untouched.sentence == "No prediction changed: every target is reached as it is."
+
+
+def test_broken_limits_are_named():
+    asked = Asked(budget=0.5, limits={"1": 0.02, "2": 0.02})
+    found = verdict(0, [0.4, 0.9, 0.9], [0.85, 0.8, 0.9], asked=asked, images=400)
+    assert found.outcome == "better"
+    assert "; lost more than allowed: 1 (-" in found.sentence
+
+
 @pytest.mark.parametrize("churn", [0.05, 0.5])
 def test_nothing_is_found_if_nothing_changed(churn):
     """200 operations that only reshuffle errors: findings in at most 5 % plus 3 standard errors."""
@@ -104,8 +170,9 @@ def test_identical_answers_change_nothing():
     labels = torch.arange(90) % 3
     tests = paired_tests(comparison(labels, labels, labels, 3))
     assert tests.sigma.interval == (0.0, 0.0)
-    assert judge(tests, 90).outcome == "no detectable change"
-    assert judge(tests, 90).sentence.startswith("No prediction changed")
+    found = judge(tests, 90, Asked())
+    assert found.outcome == "no detectable change"
+    assert found.sentence.startswith("No prediction changed")
     assert tests.flows == ()
 
 

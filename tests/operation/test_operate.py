@@ -123,7 +123,7 @@ METRICS = {"accuracy", "balanced_accuracy", "sigma", "worst", "per_class", "coun
 RESULT = {
     "front",
     *("schema_version", "method", "classes", "seed", "before", "after", "iterations", "verdict", "warnings"),
-    *("tests", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
+    *("asked", "promises", "tests", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
 }
 ITERATION = {
     *("iteration", "accepted", "eigenvalues", "residuals", "products", "coefficients", "responses"),

@@ -45,7 +45,8 @@ def report(options: ReportOptions) -> None:
             return
     findings = load_findings(options.run)
     if options.as_json:
-        print_json({"verdict": vars(findings.verdict), "tests": findings.tests.as_dict()})
+        promises = [promise.as_dict() for promise in findings.promises]
+        print_json({"verdict": vars(findings.verdict), "promises": promises, "tests": findings.tests.as_dict()})
     elif options.markdown:
         print(to_markdown(findings), end="")
     else:

@@ -14,12 +14,13 @@ from hessian_surgery.operation.cost import Cost
 from hessian_surgery.operation.outcome import Findings
 from hessian_surgery.paper.diagnosis import Diagnosis
 from hessian_surgery.report.markdown import main_flows, most_changed, summary_rows
+from hessian_surgery.report.promises import promise_lines
 
 COLOURS = {"better": "green", "worse": "red", "no detectable change": "yellow"}
 
 
 def print_findings(console: Console, findings: Findings) -> None:
-    """Print each class of the held-out images, then figures for all, then the verdict."""
+    """Print each class of the held-out images, figures for all, promises, then the verdict."""
     images = findings.heldout
     tests = findings.tests
     before, after = images.metrics()
@@ -45,6 +46,8 @@ def print_findings(console: Console, findings: Findings) -> None:
     console.print(_summary(findings))
     for flow in main_flows(tests):
         console.print(f"[dim]{escape(str(flow))}[/]", highlight=False)
+    for line in promise_lines(findings.promises):
+        console.print(escape(line), highlight=False)
     _print_warnings(console, findings.warnings)
     colour = COLOURS[findings.verdict.outcome]
     console.print(f"[bold {colour}]{escape(findings.verdict.sentence)}[/]", highlight=False)

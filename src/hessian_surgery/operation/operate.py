@@ -72,7 +72,8 @@ def operate(
         calibration = _compare(problem, problem.calibration_data, before)
         held = _compare(problem, heldout, heldout_before)
         warnings = find_warnings(problem, heldout, records, ending.accuracy, calibration)
-        findings = make_findings(calibration, held, warnings, config.seed)
+        asked = algorithm_of(config).asked(problem)
+        findings = make_findings(calibration, held, asked, warnings, config.seed)
         weights = (base_weights, stored_state(problem.classifier.module, stored_as))
         return _outcome(problem, findings, records, ending, weights, time.perf_counter() - started)
     except BaseException:

@@ -8,6 +8,7 @@ from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
 from hessian_surgery.operation.outcome import Findings
+from hessian_surgery.report.promises import promise_lines
 
 SUMMARY = {
     "sigma": "σ without sampling noise",
@@ -20,11 +21,13 @@ MANY_CLASSES = 24
 
 
 def to_markdown(findings: Findings) -> str:
-    """Write the verdict, the figures over all classes, each class, flows and warnings."""
+    """Write the verdict, promises, the figures over all classes, each class, flows and warnings."""
     images = findings.heldout
     tests = findings.tests
     before, after = images.metrics()
-    lines = [f"**{plain(findings.verdict.sentence)}**", "", f"{len(images.labels)} held-out images.", ""]
+    lines = [f"**{plain(findings.verdict.sentence)}**", ""]
+    lines += [*(f"- {plain(line)}" for line in promise_lines(findings.promises)), ""] if findings.promises else []
+    lines += [f"{len(images.labels)} held-out images.", ""]
     lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in summary_rows(findings)] + [""]
     lines += [

@@ -1,4 +1,4 @@
-"""The page of an operation: verdict, classes, explorer, flows, responses, spectrum, iterations."""
+"""The page of an operation: verdict, promises, classes, explorer, flows, spectrum, iterations."""
 
 from typing import Any
 
@@ -24,6 +24,7 @@ from hessian_surgery.report.markup import (
     with_interval,
 )
 from hessian_surgery.report.page import Section, make_page
+from hessian_surgery.report.promises import promises_section
 from hessian_surgery.report.provenance import facts_of, reproduction
 from hessian_surgery.report.responses import responses_section
 from hessian_surgery.report.run import Run
@@ -42,6 +43,8 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
         comparison: the contents of a `compare.json` whose front the page shows too.
     """
     sections = [_warnings(run), _classes(run)]
+    if run.findings.promises:
+        sections.insert(0, promises_section(run.findings.promises))
     if run.result["front"]:
         sections.append(explorer(run))
     sections += [_flows(run), responses_section(run.responses)]

@@ -40,7 +40,7 @@ SEED = "S"
 # Pages to look things up in, and pages of measurements, may be long.
 LONG = ("docs/reference/", "docs/evidence/")
 # Fields of a result whose own keys are names of classes, stages or criteria.
-FREE_KEYS = ("gained_from", "lost_to", "seconds", "criteria")
+FREE_KEYS = ("gained_from", "lost_to", "seconds", "criteria", "targets", "limits")
 
 
 def commands(text: str) -> list[str]:

@@ -18,10 +18,13 @@ from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
 from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.difference import Difference
 from hessian_surgery.evidence.effective_rank import SensitivityStructure
 from hessian_surgery.evidence.metrics import Metrics
-from hessian_surgery.evidence.paired_tests import ClassTest, Difference, Flow, PairedTests
+from hessian_surgery.evidence.paired_tests import ClassTest, Flow, PairedTests
+from hessian_surgery.evidence.promises import Promise
 from hessian_surgery.evidence.verdict import Verdict
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
@@ -49,6 +52,7 @@ from hessian_surgery.version import __version__ as __version__
 
 __all__ = [
     "Advice",
+    "Asked",
     "BeforeAfter",
     "BulkWalk",
     "ClassTest",
@@ -79,6 +83,7 @@ __all__ = [
     "PairedTests",
     "ParameterSpace",
     "Plan",
+    "Promise",
     "Protocol",
     "Row",
     "SensitivityStructure",

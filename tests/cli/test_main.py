@@ -53,6 +53,15 @@ def test_operate_reaches_a_target_and_keeps_its_limits(run, capsys, tmp_path, ch
     assert min(after["per_class"][2], after["per_class"][9]) >= 0.5
     assert after["accuracy"] >= before["accuracy"] - 0.01
     assert result["choices"]["protected"] == ["0", "5"]
+    assert result["asked"] == {
+        "aim": "sigma",
+        "budget": 0.01,
+        "targets": {"2": 0.5, "9": 0.5},
+        "limits": {"0": 0.05, "5": 0.05},
+    }
+    kinds = [(promise["promise"], promise["class"]) for promise in result["promises"]]
+    assert kinds == [("target", "2"), ("target", "9"), ("budget", None), ("limit", "0"), ("limit", "5")]
+    assert "the targets 2 50 %, 9 50 % for at most 1 pp of accuracy" in result["verdict"]["sentence"]
     for name in result["choices"]["protected"]:
         assert after["per_class"][int(name)] >= before["per_class"][int(name)] - 0.05 - 1e-9
     config = json.loads((tmp_path / "run/config.json").read_text())
@@ -88,16 +97,21 @@ def test_report_makes_every_statistic_again(run, capsys, tmp_path, checkpoint):
     result = json.loads(capsys.readouterr().out)
     assert run("report", "run", "--json") == 0
     again = json.loads(capsys.readouterr().out)
-    assert again == {"verdict": result["verdict"], "tests": result["tests"]}
+    assert again == {key: result[key] for key in ("verdict", "promises", "tests")}
     assert run("report", "run") == 0
     text = capsys.readouterr().out
     assert result["verdict"]["sentence"].split(":")[0] in text
     assert "predictions changed" in text
+    assert result["asked"] | {"limits": 0} == {"aim": "sigma", "budget": 0.01, "targets": {}, "limits": 0}
+    assert [promise["class"] for promise in result["promises"]] == [None, *result["choices"]["protected"]]
+    assert "budget, at most 1 pp of accuracy lost: " in text
     assert max(len(line) for line in text.splitlines()) <= 80
     assert run("report", "run", "--markdown") == 0
     page = capsys.readouterr().out
     assert page.startswith("**")
-    assert "| σ minus sampling noise |" in page
+    assert "| σ without sampling noise |" in page
+    assert "\n- protected classes, at most " in page
+    assert "What was asked for" in (tmp_path / "run/report.html").read_text()
     assert all(f"\n| {digit} | " in page for digit in range(10))
 
 

@@ -7,12 +7,15 @@ from scipy import stats
 
 from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.baselines.outputs import ModelOutputs
-from hessian_surgery.comparison.bootstrap import at_accuracy, difference, draw_weights, gap_to_front, tally
+from hessian_surgery.comparison.bootstrap import at_accuracy, difference, draw_weights, gap_to_front, mean_gap, tally
 from hessian_surgery.comparison.fronts import make_fronts
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.comparison.run_entry import EntryResult
 from hessian_surgery.data.labelled import as_labelled
+from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import compute_metrics
+from hessian_surgery.evidence.paired_tests import paired_tests
+from hessian_surgery.model.evaluation import Answers
 
 
 def predictions(labels, rates, seed):
@@ -99,6 +102,20 @@ def test_a_resample_repeats_images():
     assert not np.array_equal(weights[1], weights[2])
 
 
+def test_differences_of_sigma_are_those_without_sampling_noise():
+    """As `paired_tests` finds them, on the same images; its resamples are other ones."""
+    labels = np.repeat([0, 1, 2], 60)
+    old, new = (predictions(labels, rates, 1) for rates in ((1, 0.9, 0.5), (0.85, 0.8, 0.75)))
+    whole_set, weights = np.ones((1, 180), dtype=bool), draw_weights(labels, 0)
+    before, after = (tally(p[None], labels, whole_set, weights, 3) for p in (old, new))
+    change = difference(mean_gap(after.clean, before.clean))
+    whole = torch.from_numpy(labels)
+    answers = [Answers(torch.from_numpy(p), torch.ones(180), torch.zeros(180)) for p in (old, new)]
+    tests = paired_tests(BeforeAfter(("a", "b", "c"), torch.arange(180), whole, *answers))
+    assert change.difference == pytest.approx(tests.sigma.difference)
+    assert change.interval == pytest.approx(tests.sigma.interval, abs=0.006)
+
+
 def test_the_standard_error_of_sigma_is_scipys():
     labels = np.repeat([0, 1, 2], 40)
     predicted = predictions(labels, (0.9, 0.7, 0.5), 1)
@@ -122,7 +139,7 @@ def test_nothing_is_on_its_own_front():
     assert (gap_to_front(nothing, [nothing], nothing) == 0).all()
     assert gap_to_front(even, [even], nothing)[0] == 0
     assert gap_to_front(nothing, [even], nothing)[0] == 0  # every front begins at the original model
-    assert gap_to_front(even, [nothing], nothing)[0] == pytest.approx(even.sigma[0, 0] - nothing.sigma[0, 0])
+    assert gap_to_front(even, [nothing], nothing)[0] == pytest.approx(even.clean[0, 0] - nothing.clean[0, 0])
 
 
 def test_a_split_that_failed_is_left_out():
@@ -162,8 +179,10 @@ def test_an_entry_that_failed_everywhere_has_no_figures():
 
 def test_an_interval_leaves_its_level_outside():
     """It is centred on the value, even if the resamples are not."""
-    found = difference(np.concatenate([[7.0], np.arange(1001)]), 0.1)
-    assert (found.difference, found.interval) == (7.0, (7.0 - 450.0, 7.0 + 450.0))
+    draws = np.random.default_rng(0).normal(3.0, 2.0, 100_000)
+    found = difference(np.concatenate([[7.0], draws]), 0.1)
+    assert found.difference == 7.0
+    assert found.interval == pytest.approx((7 - 2 * 1.645, 7 + 2 * 1.645), abs=0.03)
 
 
 def test_chance_alone_is_rarely_called_a_difference():

@@ -123,7 +123,7 @@ METRICS = {"accuracy", "balanced_accuracy", "sigma", "worst", "per_class", "coun
 RESULT = {
     "front",
     *("schema_version", "method", "classes", "seed", "before", "after", "iterations", "verdict", "warnings"),
-    *("tests", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
+    *("asked", "promises", "tests", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
 }
 SPLIT = {
     *("seed", "calibration", "heldout", "hessian", "gradients", "folds", "note", "training", "compared", "shared"),
@@ -152,9 +152,13 @@ def check_contract(result, classes):
         assert set(record["seconds"]) == (stages if "gain" in record else {"lanczos", "sensitivity", "plan", "measure"})
     assert result["verdict"]["outcome"] in ("better", "no detectable change", "worse")
     assert result["verdict"]["sentence"]
+    before, after = (
+        result[when]["heldout"] | {"sigma": corrected}
+        for when, corrected in zip(("before", "after"), result["tests"]["sigma_corrected"], strict=True)
+    )
     for name in ("sigma", "accuracy", "balanced_accuracy"):
         test = result["tests"][name]
-        assert test["difference"] == pytest.approx(result["after"]["heldout"][name] - result["before"]["heldout"][name])
+        assert test["difference"] == pytest.approx(after[name] - before[name])
         assert test["interval"][0] <= test["interval"][1]
     assert all(set(row) >= {"class", "gained", "lost", "p", "p_holm"} for row in result["tests"]["per_class"])
     assert len(result["tests"]["per_class"]) == classes

@@ -70,6 +70,15 @@ def test_one_iteration_moves_along_the_spikes_by_alpha(problem, name, function):
     assert record.sigma == pytest.approx(sigma(state.accuracy))
 
 
+def test_the_loop_is_asked_for_no_budget_and_limits_count_from_the_start(problem):
+    asked = LOOP.asked(replace(problem, config=replace(problem.config, target="worst", reference="start")))
+    strong = {name for name, a in zip(problem.calibration_data.classes, problem.base, strict=True) if a > 0.9}
+    assert (asked.aim, asked.budget, asked.targets) == ("worst", None, {})
+    assert set(asked.limits.values()) == {0.01}
+    assert set(asked.limits) <= strong
+    assert LOOP.asked(replace(problem, config=replace(problem.config, reference="previous"))).limits == {}
+
+
 def test_a_rolled_back_iteration_leaves_every_bit(problem):
     config = replace(problem.config, rollback_drop=0.0, rollback_sigma=0.0, amplitude=5.0, control="adam")
     problem = replace(problem, config=config)

@@ -45,8 +45,10 @@ def report(options: ReportOptions) -> None:
             return
     findings = load_findings(options.run)
     if options.as_json:
+        promises = [promise.as_dict() for promise in findings.promises]
         note = {"note": findings.note} if findings.note else {}
-        print_json({"verdict": vars(findings.verdict), "tests": findings.tests.as_dict()} | note)
+        figures = {"verdict": vars(findings.verdict), "promises": promises, "tests": findings.tests.as_dict()}
+        print_json(figures | note)
     elif options.markdown:
         print(to_markdown(findings), end="")
     else:

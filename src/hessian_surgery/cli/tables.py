@@ -14,12 +14,13 @@ from hessian_surgery.operation.cost import Cost
 from hessian_surgery.operation.outcome import Findings
 from hessian_surgery.paper.diagnosis import Diagnosis
 from hessian_surgery.report.markdown import main_flows, most_changed, summary_rows
+from hessian_surgery.report.promises import promise_lines
 
 COLOURS = {"better": "green", "worse": "red", "no detectable change": "yellow"}
 
 
 def print_findings(console: Console, findings: Findings) -> None:
-    """Print each class of the held-out images, then figures for all, then the verdict."""
+    """Print each class of the held-out images, figures for all, promises, then the verdict."""
     images = findings.heldout
     tests = findings.tests
     before, after = images.metrics()
@@ -48,6 +49,8 @@ def print_findings(console: Console, findings: Findings) -> None:
         console.print(f"[bold]{escape(findings.note)}[/]", highlight=False)
     for flow in main_flows(tests):
         console.print(f"[dim]{escape(str(flow))}[/]", highlight=False)
+    for line in promise_lines(findings.promises):
+        console.print(escape(line), highlight=False)
     _print_warnings(console, findings.warnings)
     colour = COLOURS[findings.verdict.outcome]
     console.print(f"[bold {colour}]{escape(findings.verdict.sentence)}[/]", highlight=False)
@@ -132,7 +135,8 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
     base = {name: 100 * value for name, value in fronts.base.items()}
     console.print(
         f"The model as it is, on held-out halves: accuracy {base['accuracy']:.2f} %, σ {base['sigma']:.2f} pp, worst "
-        f"class {base['worst']:.1f} %. Budgets hold on the calibration halves; all figures in percentage points.\n",
+        f"class {base['worst']:.1f} %. Budgets hold on the calibration halves; all figures in percentage points, "
+        "differences of σ without sampling noise.\n",
         highlight=False,
     )
     for title in ("method", "budget", "Δ acc", "σ", "worst", "σ against class bias"):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hessian_surgery.comparison.bootstrap import difference
 from hessian_surgery.comparison.fronts import Fronts
-from hessian_surgery.evidence.paired_tests import Difference
+from hessian_surgery.evidence.difference import Difference
 
 # Class bias itself, and the controls: none of these competes with class bias.
 CONTROLS = ("nothing", "temperature", "class-bias", "random")

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hessian_surgery.baselines.choice import unbeaten
-from hessian_surgery.evidence.paired_tests import Difference
+from hessian_surgery.evidence.difference import Difference, by_standard_error
+from hessian_surgery.evidence.noise_free_sigma import corrected_sigma, resampled_sigma
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
 
@@ -20,13 +21,15 @@ class Tally:
 
     Attributes:
         accuracy: accuracy over all images.
-        sigma: σ of the class accuracies.
+        sigma: σ of the class accuracies, as measured.
+        clean: σ without sampling noise, which differences of σ are taken of.
         worst: the worst class's accuracy.
         balanced: mean of the class accuracies.
     """
 
     accuracy: Array
     sigma: Array
+    clean: Array
     worst: Array
     balanced: Array
 
@@ -72,14 +75,16 @@ def tally(predicted: Array, labels: Array, heldout: Array, weights: Array, class
         rate = np.divide(hits, counts, out=own, where=counts > 0)
         rate[:, (predicted < 0).all(axis=1)] = np.nan
         accuracy = np.where(np.isnan(rate).any(axis=2), np.nan, hits.sum(axis=2) / counts.sum(axis=2))
-    return Tally(accuracy, rate.std(axis=2), rate.min(axis=2), rate.mean(axis=2))
+    clean = resampled_sigma(rate, rate[0], counts[0], counts)
+    clean[0] = corrected_sigma(rate[0], counts[0])
+    return Tally(accuracy, rate.std(axis=2), clean, rate.min(axis=2), rate.mean(axis=2))
 
 
 def gap_to_front(found: Tally, front: list[Tally], nothing: Tally) -> Array:
     """Compute σ minus a front's σ at the same accuracy, for each resample (R + 1,).
 
-    The front has a point for each tally in `front`, and one for `nothing`, the original model. The
-    mean is over the splits that all have.
+    Both are without sampling noise. The front has a point for each tally in `front`, and one for
+    `nothing`, the original model. The mean is over the splits that all have.
     """
     both = found.valid & np.all([point.valid for point in front], axis=0)
     if not both.any():
@@ -89,12 +94,12 @@ def gap_to_front(found: Tally, front: list[Tally], nothing: Tally) -> Array:
         averaged: Array = values[:, both].mean(axis=1)
         return averaged
 
-    accuracy, sigma = (np.stack([mean(getattr(p, name)) for p in (nothing, *front)]) for name in ("accuracy", "sigma"))
+    accuracy, sigma = (np.stack([mean(getattr(p, name)) for p in (nothing, *front)]) for name in ("accuracy", "clean"))
     # All resamples use the points that make up the front on the images themselves. If each chose
     # its own, the original model would be on the front in some only, and the front would jump.
     kept = unbeaten(accuracy[:, 0], sigma[:, 0])
     levels = [at_accuracy(*point) for point in zip(accuracy[kept].T, sigma[kept].T, mean(found.accuracy), strict=True)]
-    return mean(found.sigma) - np.array(levels)
+    return mean(found.clean) - np.array(levels)
 
 
 def at_accuracy(accuracy: Array, sigma: Array, wanted: float) -> float:
@@ -111,11 +116,8 @@ def mean_gap(one: Array, other: Array) -> Array:
 
 
 def difference(values: Array, level: float = 0.05) -> Difference:
-    """Return the first value with an interval from the others, which are resamples.
+    """Return the first value with an interval from the spread of the others, the resamples.
 
-    The interval leaves out the share `level` of them. It is shifted until the resamples' mean falls
-    on the value: a resample adds sampling noise to a σ that already holds some, and more to a
-    small σ than to a large one. Unshifted, the differences would lie too close to zero.
+    The share `level` of such intervals may miss the truth.
     """
-    low, high = np.percentile(values[1:], (50 * level, 100 - 50 * level)) - (values[1:].mean() - values[0])
-    return Difference(float(values[0]), (float(low), float(high)))
+    return by_standard_error(float(values[0]), values[1:], level)

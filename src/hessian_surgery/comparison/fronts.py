@@ -13,7 +13,7 @@ from hessian_surgery.comparison.bootstrap import Tally, difference, draw_weights
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_entry import EntryResult
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.paired_tests import Difference
+from hessian_surgery.evidence.difference import Difference
 from hessian_surgery.types import Array
 
 # The entries that every row is compared with, at equal accuracy.
@@ -29,17 +29,17 @@ class Row:
         budget: accuracy that it may give up on the calibration images; None if it has one point.
         splits: how many splits it was judged on.
         delta_accuracy: accuracy minus that of the original model.
-        sigma: σ of the class accuracies.
+        sigma: σ of the class accuracies, as measured.
         sigma_se: standard error of `sigma`, by a bootstrap over images.
         sigma_spread: standard deviation of `sigma` over splits.
         worst: the worst class's accuracy.
         balanced_accuracy: mean of the class accuracies.
         seconds: seconds to prepare once and to fit one split.
-        paired: by entry, σ minus the σ of that entry's front at this row's accuracy, with 95 %
-            intervals.
+        paired: by entry, σ minus the σ of that entry's front at this row's accuracy, both without
+            sampling noise, with 95 % intervals.
         reasons: why it failed, by split.
-        sigma_change: σ minus that of the original model, with its 95 % interval; None if there are
-            no figures.
+        sigma_change: σ minus that of the original model, both without sampling noise, with its
+            95 % interval; None if there are no figures.
     """
 
     name: str
@@ -79,6 +79,8 @@ class Row:
 class Gain:
     """An entry against class bias, by resample (R + 1,); the first value is the images themselves.
 
+    Every σ is without sampling noise.
+
     Attributes:
         sigma: σ minus that of class bias at the same accuracy.
         sigma_at_budget: σ minus that of class bias at the same budget.
@@ -103,10 +105,11 @@ class Fronts:
         images: N.
         splits: S.
         headline: the budget that the advice is about.
-        base: σ, worst class, balanced accuracy and accuracy of the original model, on held-out
-            images.
+        base: σ with and without sampling noise, worst class, balanced accuracy and accuracy of the
+            original model, on held-out images.
         rows: one per entry and budget.
-        bias_effect: σ of class bias at the headline budget minus that of the original model.
+        bias_effect: σ of class bias at the headline budget minus that of the original model, both
+            without sampling noise.
         gains: each entry against class bias, at the headline budget.
         bias_shares: by family of directions, the share of each direction's logit change that a
             class bias explains.
@@ -186,7 +189,7 @@ def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[
         headline=protocol.headline,
         base=_base_figures(nothing),
         rows=tuple(rows),
-        bias_effect=difference(mean_gap(bias.sigma, nothing.sigma)),
+        bias_effect=difference(mean_gap(bias.clean, nothing.clean)),
         gains=gains,
         bias_shares={name: family.bias_share().tolist() for name, family in outputs.directions.items()},
         predicted={f"{r.name}@{r.budget}": r.predicted.to(torch.int16) for r in results},
@@ -198,9 +201,9 @@ def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[
 def _make_gain(gap: Array, found: Tally, bias: Tally, nothing: Tally) -> Gain:
     return Gain(
         sigma=gap,
-        sigma_at_budget=mean_gap(found.sigma, bias.sigma),
+        sigma_at_budget=mean_gap(found.clean, bias.clean),
         accuracy=mean_gap(found.accuracy, bias.accuracy),
-        sigma_change=mean_gap(found.sigma, nothing.sigma),
+        sigma_change=mean_gap(found.clean, nothing.clean),
         accuracy_change=mean_gap(found.accuracy, nothing.accuracy),
     )
 
@@ -224,10 +227,11 @@ def _make_row(result: EntryResult, found: Tally, nothing: Tally, paired: dict[st
         seconds=result.seconds,
         paired=paired,
         reasons=result.reasons,
-        sigma_change=difference(mean_gap(found.sigma, nothing.sigma)),
+        sigma_change=difference(mean_gap(found.clean, nothing.clean)),
     )
 
 
 def _base_figures(nothing: Tally) -> dict[str, float]:
     names = {"accuracy": "accuracy", "sigma": "sigma", "worst": "worst", "balanced_accuracy": "balanced"}
+    names["sigma_corrected"] = "clean"
     return {name: float(np.nanmean(getattr(nothing, field)[0])) for name, field in names.items()}

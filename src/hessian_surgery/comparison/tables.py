@@ -38,7 +38,8 @@ def to_markdown(fronts: Fronts) -> str:
     base = fronts.base
     lines = [
         f"{len(fronts.classes)} classes, {fronts.images:,} images, {fronts.splits} splits. Figures are means over "
-        "splits on held-out images, ± the standard error from a bootstrap over images. The model as it is: accuracy "
+        "splits on held-out images, ± the standard error from a bootstrap over images; differences of σ are without "
+        "sampling noise. The model as it is: accuracy "
         f"{100 * base['accuracy']:.2f} %, balanced {100 * base['balanced_accuracy']:.2f} %, σ "
         f"{100 * base['sigma']:.2f} pp, worst class {100 * base['worst']:.1f} %.",
         "",

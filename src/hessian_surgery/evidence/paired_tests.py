@@ -9,29 +9,17 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.evidence.before_after import BeforeAfter
-from hessian_surgery.evidence.metrics import class_accuracy, sampling_sigma
+from hessian_surgery.evidence.difference import Difference, by_percentiles
+from hessian_surgery.evidence.noise_free_sigma import corrected_sigma, sigma_change
+from hessian_surgery.evidence.resampled_pairs import pair_counts, resample_pairs
 from hessian_surgery.evidence.significance import detectable_change, holm, mcnemar
 from hessian_surgery.model.evaluation import Answers, output_name
 from hessian_surgery.types import Array
 
-# Bootstrap resamples.
-RESAMPLES = 4000
 # With fewer images of a class, no claim is made about it.
 FEW_IMAGES = 50
 # Bins of confidence, for the calibration error.
 BINS = 15
-
-
-@dataclass(frozen=True)
-class Difference:
-    """After minus before, with a 95 % interval."""
-
-    difference: float
-    interval: tuple[float, float]
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return f"{100 * self.difference:+.1f} pp [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 @dataclass(frozen=True)
@@ -100,14 +88,14 @@ class PairedTests:
     """All comparisons between the answers before and after, on the same images.
 
     Attributes:
-        sigma: change of σ.
+        sigma: change of σ without sampling noise.
         accuracy: change of accuracy over all images.
         balanced_accuracy: change of the mean class accuracy.
         worst: change of the worst class's accuracy.
         nll: mean −log p of the true class before and after, in nats.
         nll_change: change of that mean.
         calibration_error: expected calibration error (15 bins) before and after.
-        sigma_corrected: σ before and after, without its sampling noise.
+        sigma_corrected: σ before and after, without sampling noise.
         churn: share of predictions that changed.
         per_class: a test for each class.
         flows: where the images of each class that changed came from and went to.
@@ -133,51 +121,30 @@ class PairedTests:
 def paired_tests(images: BeforeAfter, seed: int = 0) -> PairedTests:
     """Compare the answers before and after.
 
-    Intervals come from a paired bootstrap, stratified by class. The images of a class fall into
-    four kinds (right or wrong, before and after): one multinomial draw resamples them.
+    Intervals come from a paired bootstrap, stratified by class.
     """
     labels = images.labels
-    classes = len(images.classes)
     kinds = pair_counts(images)
-    count = kinds.sum(axis=1)
-    rng = np.random.default_rng([seed, 0x5EED])
-    resampled = np.stack([rng.multinomial(n, row / n, size=RESAMPLES) for n, row in zip(count, kinds, strict=True)], 1)
-    drawn_before = (resampled[..., 0] + resampled[..., 1]) / count
-    drawn_after = (resampled[..., 0] + resampled[..., 2]) / count
-    old, new = (class_accuracy(a.predicted, labels, classes) for a in (images.before, images.after))
+    pairs = resample_pairs(kinds, np.random.default_rng([seed, 0x5EED]))
+    count = pairs.count
 
     def difference(statistic: Callable[[Array], Array]) -> Difference:
-        draws = statistic(drawn_after) - statistic(drawn_before)
-        low, high = np.quantile(draws, [0.025, 0.975])
-        return Difference(float(statistic(new) - statistic(old)), (float(low), float(high)))
+        value = statistic(pairs.after) - statistic(pairs.before)
+        return by_percentiles(float(value), statistic(pairs.drawn_after) - statistic(pairs.drawn_before))
 
     return PairedTests(
-        sigma=difference(lambda a: np.std(a, axis=-1)),
+        sigma=sigma_change(pairs),
         accuracy=difference(lambda a: np.asarray(a @ count / count.sum())),
         balanced_accuracy=difference(lambda a: np.mean(a, axis=-1)),
         worst=difference(lambda a: np.min(a, axis=-1)),
         nll=(float(images.before.nll.double().mean()), float(images.after.nll.double().mean())),
         nll_change=_mean_difference((images.after.nll - images.before.nll).double().numpy()),
         calibration_error=(calibration_error(images.before, labels), calibration_error(images.after, labels)),
-        sigma_corrected=(corrected_sigma(old, count), corrected_sigma(new, count)),
+        sigma_corrected=(float(corrected_sigma(pairs.before, count)), float(corrected_sigma(pairs.after, count))),
         churn=float((images.before.predicted != images.after.predicted).double().mean()),
         per_class=_class_tests(kinds, images.classes),
         flows=flows(images),
     )
-
-
-def pair_counts(images: BeforeAfter) -> Array:
-    """Count images per class (C, 4): right both times, only before, only after, never."""
-    right_before, right_after = ((a.predicted == images.labels).long() for a in (images.before, images.after))
-    joint = (images.labels * 4 + 3 - 2 * right_before - right_after).numpy()
-    classes = len(images.classes)
-    return np.bincount(joint, minlength=4 * classes).reshape(classes, 4).astype(np.float64)
-
-
-def corrected_sigma(per_class: Array, count: Array) -> float:
-    """σ without the sampling variance of the class accuracies; 0 if sampling explains all of it."""
-    noise = sampling_sigma(per_class, np.maximum(count - 1, 1))  # n − 1 makes the binomial variance unbiased
-    return float(np.sqrt(max(0.0, float(np.var(per_class)) - noise**2)))
 
 
 def calibration_error(answers: Answers, labels: Tensor) -> float:

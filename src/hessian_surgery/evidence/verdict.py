@@ -1,52 +1,122 @@
-"""The verdict on the paired tests, in one word and one sentence."""
+"""The verdict on an operation, in one word and one sentence: did it do what was asked?"""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from hessian_surgery.evidence.paired_tests import FEW_IMAGES, PairedTests
+from hessian_surgery.evidence.asked import Asked
+from hessian_surgery.evidence.paired_tests import FEW_IMAGES, ClassTest, PairedTests
+from hessian_surgery.evidence.promises import Promise
+from hessian_surgery.evidence.significance import mcnemar
+
+Result: TypeAlias = Literal["better", "no detectable change", "worse"]
 
 
 @dataclass(frozen=True)
 class Verdict:
     """One word for programs and one sentence for people."""
 
-    outcome: Literal["better", "no detectable change", "worse"]
+    outcome: Result
     sentence: str
 
 
-def judge(tests: PairedTests, images: int) -> Verdict:
-    """Judge an operation by its change of σ on held-out images.
+def judge(tests: PairedTests, images: int, asked: Asked, promises: tuple[Promise, ...] = ()) -> Verdict:
+    """Judge an operation by what it was asked for, on held-out images.
 
-    A fall of σ does not count if the classes got worse on average. If σ shows no change, a loss of
-    accuracy decides. Too few images allow no claim.
+    Targets decide if there are any; else σ or the worst class, whichever was aimed at. A gain does
+    not count if accuracy fell by more than the budget. Too few images allow no claim.
+
+    Args:
+        tests: before against after.
+        images: held-out images.
+        asked: what the operation was asked for.
+        promises: whether each part of that was kept.
     """
     if images < FEW_IMAGES:
         return Verdict("no detectable change", f"No claim can be made from {images} held-out images.")
+    targets = [promise for promise in promises if promise.promise == "target"]
+    reached = bool(targets) and all(target.state == "reached" for target in targets)
     if tests.churn == 0:
-        return Verdict("no detectable change", "No prediction changed: no step was kept, or none that matters.")
-    low, high = tests.sigma.interval
-    spread = f"σ {tests.sigma}"
-    accuracy = f"accuracy {tests.accuracy}{_losers(tests)}"
-    if high < 0 and tests.balanced_accuracy.interval[1] < 0:
-        levelled = f"Worse: {spread} on held-out images, but the classes lost {tests.balanced_accuracy} on average"
-        return Verdict("worse", f"{levelled}, {accuracy}. Keep the original model.")
-    if high < 0:
-        return Verdict("better", f"Better: {spread} on held-out images, worst class {tests.worst}, {accuracy}.")
-    if low > 0:
-        return Verdict("worse", f"Worse: {spread} on held-out images, {accuracy}. Keep the original model.")
+        why = "every target is reached as it is" if reached else "no step was kept, or none that matters"
+        return Verdict("no detectable change", f"No prediction changed: {why}.")
+    outcome, claim, aside = _judge_targets(tests, asked, targets) if targets else _judge_aim(tests, asked)
+    broken = [promise for promise in promises if promise.promise == "limit" and promise.state == "broken"]
+    accuracy = f"accuracy {tests.accuracy}{_losers(tests)}{_broken(broken)}"
+    advice = "" if outcome == "better" or reached else " Keep the original model."
+    sentence = f"{outcome.capitalize()} (asked: {asked}): {claim} on held-out images{aside}, {accuracy}.{advice}"
+    return Verdict(outcome, sentence)
+
+
+def _judge_aim(tests: PairedTests, asked: Asked) -> tuple[Result, str, str]:
+    """Judge by the change of σ or of the worst class: the outcome, the claim, what to add to it."""
+    spread = f"σ without sampling noise {tests.sigma}"
+    worst = f"worst class {tests.worst}"
+    if asked.aim == "sigma":
+        fell, rose = tests.sigma.interval[1] < 0, tests.sigma.interval[0] > 0
+        gain, loss, claim, beside = fell, rose, spread, worst
+    else:
+        fell, rose = tests.worst.interval[1] < 0, tests.worst.interval[0] > 0
+        gain, loss, claim, beside = rose, fell, worst, spread
+    overspent = _overspent(tests, asked)
+    if gain:
+        return ("worse", claim, f", but {overspent}") if overspent else ("better", claim, f", {beside}")
+    if loss:
+        return "worse", claim, f", {beside}"
     if tests.accuracy.interval[1] < 0:
-        return Verdict("worse", f"Worse: {accuracy} on held-out images for no detectable gain ({spread}).")
-    return Verdict(
-        "no detectable change",
-        f"No detectable change of σ: {spread} on held-out images is within noise, {accuracy}. Keep the original model.",
-    )
+        return "worse", f"no detectable gain ({claim})", " for a loss of accuracy"
+    return "no detectable change", claim, " is within noise"
+
+
+def _judge_targets(tests: PairedTests, asked: Asked, targets: list[Promise]) -> tuple[Result, str, str]:
+    """Judge by the targets: all reached, or nearer beyond noise. Returns what `_judge_aim` does.
+
+    The targeted classes rose or fell beyond noise if an exact McNemar test of all their images
+    together says so at 5 %.
+    """
+    states = _listed([f"{target.name} {target.figure} {target.state}" for target in targets])
+    overspent = _overspent(tests, asked)
+    if overspent:
+        return "worse", states, f", but {overspent}"
+    if all(target.state == "reached" for target in targets):
+        return "better", states, ""
+    own = [test for test in tests.per_class if test.name in asked.targets]
+    gained, lost = (sum(getattr(test, name) for test in own) for name in ("gained", "lost"))
+    moved = f"; {gained} images of targeted classes became right and {lost} wrong"
+    if mcnemar(gained, lost) >= 0.05:
+        return "no detectable change", states, f"{moved}, within noise"
+    return ("better" if gained > lost else "worse"), states, moved
+
+
+def _overspent(tests: PairedTests, asked: Asked) -> str | None:
+    """Say that accuracy fell by more than the budget, beyond noise; without one, at all.
+
+    Without a budget only balanced accuracy counts: even classes may cost accuracy over all images
+    where common classes were the strong ones.
+    """
+    allowed = asked.budget or 0.0
+    more = f"more than the {100 * allowed:.3g} pp allowed" if asked.budget is not None else "beyond noise"
+    if tests.balanced_accuracy.interval[1] < -allowed:
+        return f"the classes lost {more} on average ({tests.balanced_accuracy})"
+    if asked.budget is not None and tests.accuracy.interval[1] < -allowed:
+        return f"accuracy fell by {more}"
+    return None
+
+
+def _broken(promises: list[Promise]) -> str:
+    """Name the protected classes that lost too much, as the end of a sentence."""
+    return f"; lost more than allowed: {_listed([f'{p.name} ({p.figure})' for p in promises])}" if promises else ""
 
 
 def _losers(tests: PairedTests) -> str:
     """Name the classes that lost significantly, as the end of a sentence."""
     lost = [test for test in tests.per_class if test.claim and test.p_holm < 0.05 and test.lost > test.gained]
-    named = [
-        f"{test.name} ({test.lost - test.gained} images)" for test in sorted(lost, key=lambda t: t.gained - t.lost)
-    ]
+
+    def net(test: ClassTest) -> int:
+        return test.lost - test.gained
+
+    named = [f"{test.name} ({net(test)} images)" for test in sorted(lost, key=net, reverse=True)]
+    return f"; lost significantly: {_listed(named)}" if named else ""
+
+
+def _listed(named: list[str]) -> str:
     more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-    return f"; lost significantly: {', '.join(named[:3])}{more}" if named else ""
+    return f"{', '.join(named[:3])}{more}"

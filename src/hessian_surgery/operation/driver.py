@@ -9,6 +9,7 @@ import torch
 
 from hessian_surgery.curvature.search import NoSpikes
 from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.operation.history import HistoryWriter, load_history
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
@@ -68,6 +69,7 @@ class Algorithm(Generic[S]):
         may_end: whether running out of spikes ends the run, instead of being an error.
         finish: leave the result's weights in the module.
         choices: what the config left open, as it was settled, for `result.json`.
+        asked: what the operation was asked for, which the verdict is about.
         warnings: what should be said about a finished run, from its records and the class
             accuracies (C,) that it reached.
         pack: a state as tensors and plain values for a file; the present weights are kept anyway.
@@ -83,6 +85,7 @@ class Algorithm(Generic[S]):
     may_end: Callable[[S], bool]
     finish: Callable[[Problem[Any], S], Ending]
     choices: Callable[[Problem[Any]], dict[str, Any]]
+    asked: Callable[[Problem[Any]], Asked]
     warnings: Callable[[Problem[Any], Sequence[Any], Array], tuple[str | None, ...]]
     pack: Callable[[Path, Problem[Any], S, str], Packed]
     unpack: Unpack[S]

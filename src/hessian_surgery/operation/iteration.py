@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.checks import require_images
+from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
@@ -136,6 +137,12 @@ def _choices(problem: Problem[SurgeryConfig]) -> dict[str, Any]:
     return {"directions": config.directions, "budget": config.budget} | promised
 
 
+def _asked(problem: Problem[SurgeryConfig]) -> Asked:
+    config = problem.config
+    limits = protection(problem).limits(problem.calibration_data.classes)
+    return Asked(config.target, config.budget, config.targets, limits)
+
+
 def _warnings(problem: Problem[SurgeryConfig], records: Sequence[StepRecord], reached: Array) -> tuple[str | None, ...]:
     classes = problem.calibration_data.classes
     missed = [
@@ -195,6 +202,7 @@ DEFAULT = Algorithm(
     may_end=lambda state: state.iteration > 0,
     finish=lambda problem, state: Ending(state.accuracy, state.front),
     choices=_choices,
+    asked=_asked,
     warnings=_warnings,
     pack=_pack,
     unpack=_unpack,

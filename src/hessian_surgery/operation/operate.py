@@ -133,7 +133,8 @@ def _operate(
         after, moved = answer_in_folds(problem, before, judge.fold_of, start, kept, observer)
         warnings += unlike_warning(moved, any(record.accepted for record in records))
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
-    findings = make_findings(calibration, held, warnings, problem.config.seed)
+    asked = algorithm_of(problem.config).asked(problem)
+    findings = make_findings(calibration, held, asked, warnings, problem.config.seed)
     findings = replace(findings, folds=None if judge.fold_of is None else int(judge.fold_of.max()) + 1)
     return Outcome(
         config=problem.config,

@@ -10,9 +10,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import SensitivityStructure
 from hessian_surgery.evidence.paired_tests import PairedTests, paired_tests
+from hessian_surgery.evidence.promises import Promise, check_promises, promise_warnings
 from hessian_surgery.evidence.verdict import Verdict, judge
 from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.config import OperationConfig
@@ -33,15 +35,19 @@ class Findings:
         calibration: the images that every decision was made on, before and after.
         heldout: the images that nothing was fitted to, before and after. In folds these are all
             images, each after the operation that did not see it.
+        asked: what the operation was asked for.
         tests: paired tests on the held-out images.
-        verdict: what they amount to.
-        warnings: what limits what can be said.
+        promises: whether each part of what was asked for is kept there.
+        verdict: what all that amounts to.
+        warnings: what limits what can be said, and what was missed or broken.
         folds: how many folds there were; None if images were held out.
     """
 
     calibration: BeforeAfter
     heldout: BeforeAfter
+    asked: Asked
     tests: PairedTests
+    promises: tuple[Promise, ...]
     verdict: Verdict
     warnings: tuple[str, ...]
     folds: int | None = None
@@ -57,10 +63,15 @@ class Findings:
         )
 
 
-def make_findings(calibration: BeforeAfter, heldout: BeforeAfter, warnings: tuple[str, ...], seed: int) -> Findings:
-    """All statistics, from the answers to each image."""
+def make_findings(
+    calibration: BeforeAfter, heldout: BeforeAfter, asked: Asked, warnings: tuple[str, ...], seed: int
+) -> Findings:
+    """All statistics, from the answers to each image; `warnings` may hold those of promises."""
     tests = paired_tests(heldout, seed)
-    return Findings(calibration, heldout, tests, judge(tests, len(heldout.labels)), warnings)
+    promises = check_promises(asked, heldout, tests.accuracy)
+    verdict = judge(tests, len(heldout.labels), asked, promises)
+    every = tuple(dict.fromkeys((*warnings, *promise_warnings(promises))))
+    return Findings(calibration, heldout, asked, tests, promises, verdict, every)
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,9 @@ class Outcome:
             "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
             "iterations": [record.as_dict() for record in self.iterations],
             "front": self.front,
+            "asked": found.asked.as_dict(),
             "verdict": asdict(found.verdict),
+            "promises": [promise.as_dict() for promise in found.promises],
             "warnings": list(found.warnings),
             "tests": found.tests.as_dict(),
             "split": self.split,
@@ -186,7 +199,8 @@ def load_findings(folder: Path) -> Findings:
         ]
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"run: {folder}/predictions.safetensors cannot be read: {error}") from error
-    findings = make_findings(parts[0], parts[1], tuple(result["warnings"]), result["seed"])
+    asked = Asked(**result["asked"])
+    findings = make_findings(parts[0], parts[1], asked, tuple(result["warnings"]), result["seed"])
     return replace(findings, folds=result["split"].get("folds"))
 
 

@@ -34,6 +34,10 @@ class Protection:
         names = [name for name, chosen in zip(classes, self.protected, strict=True) if chosen]
         return {"strong_above": self.strong_above, "max_drop": self.max_drop, "protected": names}
 
+    def limits(self, classes: tuple[str, ...]) -> dict[str, float]:
+        """What each protected class may lose, by name."""
+        return {name: self.max_drop for name, chosen in zip(classes, self.protected, strict=True) if chosen}
+
 
 def default_threshold(per_class: Array) -> float:
     """The accuracy above which a class is strong in the default operation: the mean."""

@@ -16,6 +16,7 @@ from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.curvature.search import NoSpikes, SpikeFinder
 from hessian_surgery.directions.family import numbered
+from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.driver import Algorithm, Ending, Work
 from hessian_surgery.operation.goal import Target
@@ -244,6 +245,12 @@ def _choices(problem: Problem[LoopConfig]) -> dict[str, Any]:
     return {"spikes": finder_of(problem).count, "exponent": exponent_of(problem)} | promised
 
 
+def _asked(problem: Problem[LoopConfig]) -> Asked:
+    """The loop knows no budget, and no limit if drops count from the previous iteration."""
+    limits = loop_protection(problem).limits(problem.calibration_data.classes)
+    return Asked(problem.config.target, limits=limits if problem.config.reference == "start" else {})
+
+
 def _work(config: LoopConfig, classes: int, images: int, _device: torch.device) -> Work:
     """Passes for S and a check in each iteration; images that a temperature is matched on."""
     spikes = config.search.count(classes)
@@ -262,6 +269,7 @@ LOOP = Algorithm(
     may_end=lambda state: state.deflated is not None,
     finish=finish,
     choices=_choices,
+    asked=_asked,
     warnings=lambda problem, records, reached: (),
     pack=pack,
     unpack=unpack,

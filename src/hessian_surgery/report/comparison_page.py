@@ -40,7 +40,8 @@ def front_section(content: dict[str, Any], opening: str = "") -> Section:
     words = (
         f'{opening}<p class="note">Means over the held-out images of {content["splits"]} splits. Accuracy grows to '
         "the right; classes are more even where σ is lower and the worst class is higher. Bars are standard errors; "
-        "▼ and ▲ mark a σ significantly below or above that of class bias at the same accuracy.</p>"
+        "▼ and ▲ mark a σ significantly below or above that of class bias at the same accuracy; differences of σ are "
+        "without sampling noise.</p>"
     )
     head = ("method", "budget pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "σ against class bias pp")
     rows = table(head, merge_budgets(map(_row, methods)), "Every method at every budget, on held-out images", "numbers")

@@ -2,21 +2,33 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
 from hessian_surgery.operation.outcome import Findings
+from hessian_surgery.report.promises import promise_lines
 
-SUMMARY = {"sigma": "σ", "worst": "worst class", "balanced_accuracy": "balanced", "accuracy": "accuracy"}
+SUMMARY = {
+    "sigma": "σ without sampling noise",
+    "worst": "worst class",
+    "balanced_accuracy": "balanced",
+    "accuracy": "accuracy",
+}
 # With more classes than this, only those that changed most are listed.
 MANY_CLASSES = 24
 
 
 def to_markdown(findings: Findings) -> str:
-    """Write the verdict, the figures over all classes, each class, flows and warnings."""
+    """Write the verdict, promises, the figures over all classes, each class, flows and warnings."""
     images = findings.heldout
     tests = findings.tests
     before, after = images.metrics()
     judged = findings.note or f"{len(images.labels)} held-out images."
-    lines = [f"**{plain(findings.verdict.sentence)}**", "", judged, ""]
+    lines = [f"**{plain(findings.verdict.sentence)}**", ""]
+    lines += [*(f"- {plain(line)}" for line in promise_lines(findings.promises)), ""] if findings.promises else []
+    lines += [judged, ""]
     lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in summary_rows(findings)] + [""]
     lines += [
@@ -40,17 +52,26 @@ def to_markdown(findings: Findings) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def summary_figures(images: BeforeAfter) -> dict[str, tuple[float, float]]:
+    """The figures that `SUMMARY` names, before and after."""
+    before, after = images.metrics()
+    found = {name: (getattr(before, name), getattr(after, name)) for name in SUMMARY}
+    count = np.array(before.count)
+    old, new = (float(corrected_sigma(np.array(metrics.per_class), count)) for metrics in (before, after))
+    return found | {"sigma": (old, new)}
+
+
 def summary_rows(findings: Findings) -> list[tuple[str, ...]]:
     """List the figures over all classes: label, before, after, change."""
-    before, after = findings.heldout.metrics()
     tests = findings.tests
     rows: list[tuple[str, ...]] = [
-        (label, *(f"{100 * getattr(metrics, name):.1f} %" for metrics in (before, after)), str(getattr(tests, name)))
-        for name, label in SUMMARY.items()
+        (SUMMARY[name], *(f"{100 * value:.1f} %" for value in pair), str(getattr(tests, name)))
+        for name, pair in summary_figures(findings.heldout).items()
     ]
-    pairs = {"σ minus sampling noise": tests.sigma_corrected, "calibration error": tests.calibration_error}
-    for label, (old, new) in pairs.items():
-        rows.append((label, f"{100 * old:.1f} %", f"{100 * new:.1f} %", f"{100 * (new - old):+.1f} pp"))
+    before, after = findings.heldout.metrics()
+    rows.insert(1, ("σ as measured", *(f"{100 * metrics.sigma:.1f} %" for metrics in (before, after)), ""))
+    old, new = tests.calibration_error
+    rows.append(("calibration error", f"{100 * old:.1f} %", f"{100 * new:.1f} %", f"{100 * (new - old):+.1f} pp"))
     old, new = tests.nll
     low, high = tests.nll_change.interval
     change = f"{tests.nll_change.difference:+.3f} [{low:+.3f}, {high:+.3f}]"

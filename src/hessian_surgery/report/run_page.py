@@ -1,4 +1,4 @@
-"""The page of an operation: verdict, classes, explorer, flows, responses, spectrum, iterations."""
+"""The page of an operation: verdict, promises, classes, explorer, flows, spectrum, iterations."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hessian_surgery.report import page_charts
 from hessian_surgery.report.comparison_page import front_section
 from hessian_surgery.report.explorer import explorer
 from hessian_surgery.report.figure_data import make_convergence, weakest_first
-from hessian_surgery.report.markdown import SUMMARY, summary_rows
+from hessian_surgery.report.markdown import SUMMARY, summary_figures, summary_rows
 from hessian_surgery.report.markup import (
     class_scale,
     folded,
@@ -24,6 +24,7 @@ from hessian_surgery.report.markup import (
     with_interval,
 )
 from hessian_surgery.report.page import Section, make_page
+from hessian_surgery.report.promises import promises_section
 from hessian_surgery.report.provenance import facts_of, reproduction
 from hessian_surgery.report.responses import responses_section
 from hessian_surgery.report.run import Run
@@ -42,6 +43,8 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
         comparison: the contents of a `compare.json` whose front the page shows too.
     """
     sections = [_warnings(run), _classes(run)]
+    if run.findings.promises:
+        sections.insert(0, promises_section(run.findings.promises))
     if run.result["front"]:
         sections.append(explorer(run))
     sections += [_flows(run), responses_section(run.responses)]
@@ -59,16 +62,16 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
 def _opening(run: Run) -> str:
     """The verdict in one sentence, the acceptance criteria if there are any, and four figures."""
     verdict = run.findings.verdict
-    before, after = run.findings.heldout.metrics()
     figures = {}
-    for key, label in SUMMARY.items():
+    for key, (before, after) in summary_figures(run.findings.heldout).items():
+        label = SUMMARY[key]
         change = getattr(run.findings.tests, key)
         low, high = change.interval
         title, unit = (label, "pp") if key == "sigma" else (label.capitalize(), "%")
         figures[title] = (
-            f'<span class="from">{percent(getattr(before, key))}</span> '
+            f'<span class="from">{percent(before)}</span> '
             f'<span aria-hidden="true">→</span><span class="hidden">to</span> '
-            f"<strong>{percent(getattr(after, key))}</strong> {unit}"
+            f"<strong>{percent(after)}</strong> {unit}"
             f"<small>{points(change.difference)} pp [{points(low)}, {points(high)}]</small>"
         )
     images = run.findings.note or f"{len(run.findings.heldout.labels):,} held-out images, which nothing was fitted to."
@@ -97,11 +100,11 @@ def _warnings(run: Run) -> Section:
         lines.append(text(gap))
     calibration = run.findings.calibration
     heldout = run.findings.heldout
+    measured = [summary_figures(images) for images in (calibration, heldout)]
     rows = []
     for key, label in SUMMARY.items():
         cells = [label]
-        for images in (calibration, heldout):
-            before, after = (getattr(metrics, key) for metrics in images.metrics())
+        for before, after in (figures[key] for figures in measured):
             cells += [f"{percent(before)} → {percent(after)}", points(after - before)]
         rows.append(cells)
     head = ("", "calibration, %", "change pp", "held out, %", "change pp")
@@ -123,15 +126,18 @@ def _sizes(run: Run) -> str:
 
 
 def calibration_gap(run: Run) -> str | None:
-    """Say that σ fell more on the calibration images than on the held-out ones, if beyond noise."""
-    before, after = run.findings.calibration.metrics()
-    change = after.sigma - before.sigma
+    """Say that σ fell more on the calibration images than on the held-out ones, if beyond noise.
+
+    Both are without sampling noise.
+    """
+    before, after = summary_figures(run.findings.calibration)["sigma"]
+    change = after - before
     test = run.findings.tests.sigma
     if change >= test.interval[0]:
         return None
     return (
-        f"overfitting: σ changed by {100 * change:+.1f} pp on the calibration images, but by {test} on the held-out "
-        "images"
+        f"overfitting: σ without sampling noise changed by {100 * change:+.1f} pp on the calibration images, but by "
+        f"{test} on the held-out images"
     )
 
 

@@ -130,7 +130,9 @@ def make_case(name: str, group: str, diagnosis: dict[str, Any], comparison: dict
         "sigma_over_noise": metrics["sigma"] / noise if noise > 0 else 1.0,
     }
     row = headline_row(comparison, method)
-    gains = gains_of(row, comparison["base"]["sigma"])
+    base = comparison["base"]
+    # Older comparisons have differences of σ as measured, and no σ without sampling noise.
+    gains = gains_of(row, base.get("sigma_corrected", base["sigma"]))
     return Case(name, group, comparison["images"], predictors, gains, row["delta_accuracy"])
 
 
@@ -149,7 +151,7 @@ def gains_of(row: dict[str, Any], base: float) -> dict[str, Estimate]:
 
     Args:
         row: of a method.
-        base: σ of the unchanged model.
+        base: σ of the unchanged model, without sampling noise as the differences are.
     """
     change = row.get("sigma_change")
     paired = row["paired_vs_class_bias"]

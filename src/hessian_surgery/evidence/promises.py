@@ -1,0 +1,122 @@
+"""Promises: was each thing that was asked for kept, on held-out images, as far as can be told?"""
+
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any, Literal, TypeAlias
+
+from hessian_surgery.evidence.asked import Asked
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.difference import Difference
+from hessian_surgery.evidence.metrics import wilson_interval
+from hessian_surgery.evidence.paired_tests import FEW_IMAGES
+from hessian_surgery.evidence.resampled_pairs import pair_counts
+from hessian_surgery.types import Array
+
+State: TypeAlias = Literal["reached", "missed", "kept", "broken", "cannot be told"]
+
+# Each end of a class's interval holds in 95 of 100 cases: the two together in 90.
+ONE_SIDED = 0.90
+# Standard errors in such an end.
+QUANTILE = 1.645
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One thing that was asked for, and whether held-out images show it. Figures are fractions.
+
+    Attributes:
+        promise: "target" (an accuracy to reach), "limit" (what a protected class may lose) or
+            "budget" (the overall accuracy that may be given up).
+        name: the class; None for the budget.
+        asked: the accuracy, or the loss that is allowed.
+        measured: the accuracy after, or the change of accuracy.
+        interval: of `measured`.
+        state: "reached" or "missed", "kept" or "broken", if the whole interval says so.
+    """
+
+    promise: Literal["target", "limit", "budget"]
+    name: str | None
+    asked: float
+    measured: float
+    interval: tuple[float, float]
+    state: State
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form that `result.json` holds."""
+        return {"promise": self.promise, "class": self.name} | {
+            key: value for key, value in asdict(self).items() if key not in ("promise", "name")
+        }
+
+    @property
+    def figure(self) -> str:
+        """What was measured, with its interval, in percent or percentage points."""
+        low, high = (100 * end for end in self.interval)
+        if self.promise == "target":
+            return f"{100 * self.measured:.1f} % [{low:.1f}, {high:.1f}]"
+        return f"{100 * self.measured:+.1f} pp [{low:+.1f}, {high:+.1f}]"
+
+    @property
+    def wanted(self) -> str:
+        """What was asked for, in words."""
+        if self.promise == "target":
+            return f"target {self.name} {100 * self.asked:g} %"
+        if self.promise == "budget":
+            return f"budget, at most {100 * self.asked:.3g} pp of accuracy lost"
+        return f"limit of {self.name}, at most {100 * self.asked:.3g} pp lost"
+
+    def __str__(self) -> str:
+        return f"{self.wanted}: {self.state} on the held-out images, {self.figure}"
+
+
+def check_promises(asked: Asked, images: BeforeAfter, accuracy: Difference) -> tuple[Promise, ...]:
+    """Check everything that was asked for: the targets, the budget, then the limits.
+
+    A target is reached if even the lower end of the class's interval (Wilson's) is; a limit is kept
+    if even the largest loss in the interval of the class's change is allowed. Each end holds in 95
+    of 100 cases. The budget is compared with `accuracy`, the change over all images with its 95 %
+    interval. Nothing can be told of a class with few images.
+    """
+    kinds = dict(zip(images.classes, pair_counts(images), strict=True))
+    found = [_target(name, wanted, kinds[name]) for name, wanted in asked.targets.items()]
+    if asked.budget is not None:
+        state = _state(accuracy.interval, -asked.budget, "kept", "broken", len(images.labels))
+        found.append(Promise("budget", None, asked.budget, accuracy.difference, accuracy.interval, state))
+    return (*found, *(_limit(name, allowed, kinds[name]) for name, allowed in asked.limits.items()))
+
+
+def change_interval(gained: float, lost: float, images: float) -> tuple[float, float]:
+    """The interval of a change of accuracy, from the images that became right and wrong.
+
+    Bonett and Price's: the normal interval after one gain and one loss are added, so that it does
+    not shrink to nothing where hardly any image changed.
+    """
+    up, down = (gained + 1) / (images + 2), (lost + 1) / (images + 2)
+    half = QUANTILE * sqrt((up + down - (up - down) ** 2) / (images + 2))
+    return max(-1.0, up - down - half), min(1.0, up - down + half)
+
+
+def promise_warnings(promises: tuple[Promise, ...]) -> tuple[str, ...]:
+    """A sentence for each promise that was missed or broken."""
+    return tuple(str(promise) for promise in promises if promise.state in ("missed", "broken"))
+
+
+def _target(name: str, wanted: float, kinds: Array) -> Promise:
+    images = int(kinds.sum())
+    right = int(kinds[0] + kinds[2])
+    interval = wilson_interval(right, images, ONE_SIDED)
+    state = _state(interval, wanted, "reached", "missed", images)
+    return Promise("target", name, wanted, right / images, interval, state)
+
+
+def _limit(name: str, allowed: float, kinds: Array) -> Promise:
+    _, lost, gained, _ = kinds
+    images = int(kinds.sum())
+    interval = change_interval(gained, lost, images)
+    state = _state(interval, -allowed, "kept", "broken", images)
+    return Promise("limit", name, allowed, float(gained - lost) / images, interval, state)
+
+
+def _state(interval: tuple[float, float], bound: float, yes: State, no: State, images: int) -> State:
+    if images < FEW_IMAGES:
+        return "cannot be told"
+    return yes if interval[0] >= bound else no if interval[1] < bound else "cannot be told"

@@ -1,0 +1,50 @@
+"""Resamples of paired answers: class accuracies before and after, drawn again and again."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.types import Array
+
+# Bootstrap resamples.
+RESAMPLES = 4000
+
+
+@dataclass(frozen=True)
+class ResampledPairs:
+    """Class accuracies before and after, as measured (C,) and in each resample (R, C).
+
+    Attributes:
+        count: images of each class (C,).
+        before: measured before.
+        after: measured after.
+        drawn_before: before, in each resample.
+        drawn_after: after, in the same resamples.
+    """
+
+    count: Array
+    before: Array
+    after: Array
+    drawn_before: Array
+    drawn_after: Array
+
+
+def pair_counts(images: BeforeAfter) -> Array:
+    """Count images per class (C, 4): right both times, only before, only after, never."""
+    right_before, right_after = ((a.predicted == images.labels).long() for a in (images.before, images.after))
+    joint = (images.labels * 4 + 3 - 2 * right_before - right_after).numpy()
+    classes = len(images.classes)
+    return np.bincount(joint, minlength=4 * classes).reshape(classes, 4).astype(np.float64)
+
+
+def resample_pairs(kinds: Array, draw: np.random.Generator, resamples: int = RESAMPLES) -> ResampledPairs:
+    """Resample images within each class, from their `pair_counts` (C, 4).
+
+    The images of a class fall into four kinds: one multinomial draw resamples them all.
+    """
+    count = kinds.sum(axis=1)
+    drawn = draw.multinomial(count.astype(int), kinds / count[:, None], size=(resamples, len(kinds)))
+    before, after = (kinds[:, 0] + kinds[:, kind] for kind in (1, 2))
+    drawn_before, drawn_after = (drawn[..., 0] + drawn[..., kind] for kind in (1, 2))
+    return ResampledPairs(count, before / count, after / count, drawn_before / count, drawn_after / count)

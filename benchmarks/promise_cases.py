@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
+from torch import nn
 
 import hessian_surgery as hs
 from benchmarks.counted_images import NAMES, Problem, class_accuracies, equal_problem, unequal_problem
 from benchmarks.figures import Figures, average, share
-from benchmarks.stated_promises import fold_weights, stated
+from benchmarks.stated_promises import FoldWeights, stated
 from hessian_surgery.cli.inputs import digits_net
+from hessian_surgery.types import Array
 
 # Training images of a class: as many as class gradients are taken over.
 TRAINING = 500
@@ -49,13 +50,16 @@ class Case:
     missing: str = ""
 
 
-def measured(problem: Problem, setting: Setting, number: int, **operation: Any) -> tuple[Run, hs.Outcome, np.ndarray]:
+def measured(
+    problem: Problem, setting: Setting, number: int, net: nn.Module | None = None, **operation: Any
+) -> tuple[Run, hs.Outcome, Array]:
     """Operate on a problem's net, and measure the truth before and after.
 
     Args:
         problem: the classes and the net.
         setting: names the kind of net.
         number: of the run.
+        net: the problem's net of this kind, if it is at hand.
         operation: what `hs.operate` gets beside net and training images.
 
     Returns:
@@ -63,7 +67,7 @@ def measured(problem: Problem, setting: Setting, number: int, **operation: Any) 
         are the processor's: other work on the machine does not stretch them.
     """
     truth = problem.truth([number, TRUTH])
-    net = problem.net(setting["net"])
+    net = net or problem.net(setting["net"])
     before = class_accuracies(net, truth)
     started = time.process_time()
     outcome = hs.operate(net, training_data=problem.draw(TRAINING, [number, TRAIN]), **operation)
@@ -122,6 +126,7 @@ def common_figures(runs: list[Run], budget: float) -> Figures:
         "covered": share(inside),
         "covered if kept": share([hit for hit, run in zip(inside, runs, strict=True) if run["kept"]]),
         "better": share(better),
+        "worse": share(worse),
         "false better": share([said and d >= 0 for said, d in zip(better, spread, strict=True)]),
         "false worse": share(
             [said and d < 0 and a >= -budget for said, d, a in zip(worse, spread, accuracy, strict=True)]
@@ -205,14 +210,14 @@ def folds_run(setting: Setting, number: int) -> Run:
     config = hs.SurgeryConfig(seed=number)
     calibration, heldout = hs.stratified_split(images, seed=number)
     half, _, _ = measured(problem, setting, number, calibration_data=calibration, heldout_data=heldout, config=config)
-    run, outcome, truth = measured(problem, setting, number, calibration_data=images, folds=FOLDS, config=config)
-    sample = problem.truth([number, TRUTH])
     net = problem.net(setting["net"])
-    changes = []
-    for weights in fold_weights(outcome):
-        net.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
-        changes.append(float(class_accuracies(net, sample).std() - truth[0].std()))
-    return run | {"half": half, "folds": changes}
+    folds = FoldWeights(net)
+    run, outcome, truth = measured(
+        problem, setting, number, net, calibration_data=images, folds=FOLDS, config=config, observer=folds
+    )
+    fresh = problem.truth([number, TRUTH])
+    after = [float(class_accuracies(one, fresh).std()) for one in folds.nets(outcome, images)]
+    return run | {"half": half, "folds": [value - float(truth[0].std()) for value in after]}
 
 
 def folds_summary(setting: Setting, runs: list[Run]) -> Figures:
@@ -220,8 +225,8 @@ def folds_summary(setting: Setting, runs: list[Run]) -> Figures:
     halves = [run["half"] for run in runs]
     budget = hs.SurgeryConfig().budget
     figures = common_figures(runs, budget)
-    with_folds = [run for run in runs if run["folds"]]
-    figures["covers the folds' mean"] = share([covered(run, float(np.mean(run["folds"]))) for run in with_folds])
+    figures["folds' mean covered"] = share([covered(run, float(np.mean(run["folds"]))) for run in runs])
+    figures["folds' mean Δσ"] = average([float(np.mean(run["folds"])) for run in runs])
     figures |= {f"half: {name}": value for name, value in common_figures(halves, budget).items() if name != "σ before"}
     lengths = [[high - low for low, high in (run["interval"], run["half"]["interval"])] for run in runs]
     figures["length / half's"] = average([a / b for a, b in lengths if a > 0 and b > 0], unit="")

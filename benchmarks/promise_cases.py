@@ -18,7 +18,7 @@ from hessian_surgery.types import Array
 
 # Training images of a class: as many as class gradients are taken over.
 TRAINING = 500
-# Held-out images of a class, at least.
+# Held-out images of a class, at least, if the setting does not say how many.
 HELDOUT = 100
 # Truth is measured on images too: a promise broken by no more than this is not counted as broken.
 TOLERANCE = 0.002
@@ -89,11 +89,12 @@ def measured(
     return run, outcome, np.stack([before, after])
 
 
-def parts(problem: Problem, per_class: int, number: int) -> dict[str, hs.LabelledSet]:
+def parts(problem: Problem, setting: Setting, number: int) -> dict[str, hs.LabelledSet]:
     """Calibration and held-out images of a run."""
+    heldout = setting.get("heldout", max(setting["per_class"], HELDOUT))
     return {
-        "calibration_data": problem.draw(per_class, [number, CALIBRATE]),
-        "heldout_data": problem.draw(max(per_class, HELDOUT), [number, HOLD]),
+        "calibration_data": problem.draw(setting["per_class"], [number, CALIBRATE]),
+        "heldout_data": problem.draw(heldout, [number, HOLD]),
     }
 
 
@@ -139,7 +140,7 @@ def common_figures(runs: list[Run], budget: float) -> Figures:
 def null_run(setting: Setting, number: int) -> Run:
     """A default operation where there is nothing to gain."""
     problem = equal_problem()
-    images = parts(problem, setting["per_class"], number)
+    images = parts(problem, setting, number)
     return measured(problem, setting, number, **images, config=hs.SurgeryConfig(seed=number))[0]
 
 
@@ -151,7 +152,7 @@ def null_summary(_: Setting, runs: list[Run]) -> Figures:
 def unequal_run(setting: Setting, number: int) -> Run:
     """A default operation on a model whose true σ is about 6 pp."""
     problem = unequal_problem([number, MAKE])
-    images = parts(problem, setting["per_class"], number)
+    images = parts(problem, setting, number)
     config = hs.SurgeryConfig(seed=number, budget=setting["budget"])
     return measured(problem, setting, number, **images, config=config)[0]
 
@@ -173,7 +174,7 @@ def targets_run(setting: Setting, number: int) -> Run:
     chosen = np.random.default_rng([number, CHOOSE]).choice(others, size=3, replace=False).tolist()
     protect = tuple(chosen) if number // 2 % 2 else ()
     config = hs.SurgeryConfig(seed=number, targets=wanted, protect=protect, max_drop=MAX_DROP)
-    images = parts(problem, setting["per_class"], number)
+    images = parts(problem, setting, number)
     try:
         run, outcome, truth = measured(problem, setting, number, **images, config=config)
     except hs.InputError as error:
@@ -282,7 +283,10 @@ CASES = {
         rows(net=HIDDEN, per_class=[100, 300, 1000]) + rows(net=["linear"], per_class=[100]), null_run, null_summary
     ),
     "unequal": Case(
-        rows(net=HIDDEN, per_class=[36, 100, 300, 1000], budget=[0.0, 0.002, 0.005]), unequal_run, unequal_summary
+        rows(net=HIDDEN, per_class=[36, 100, 300, 1000], budget=[0.0, 0.002, 0.005])
+        + rows(net=HIDDEN, per_class=[100], budget=[0.002], heldout=[36]),
+        unequal_run,
+        unequal_summary,
     ),
     "targets": Case(rows(net=HIDDEN, per_class=[100, 300], gain=[0.03, 0.06]), targets_run, targets_summary),
     "folds": Case(rows(net=HIDDEN, per_class=[72, 200, 600]), folds_run, folds_summary, missing=NO_FOLDS),

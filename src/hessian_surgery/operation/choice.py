@@ -8,6 +8,7 @@ resample, and the step chosen there is looked up on the images themselves.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.goal import SLACK, Goal
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
 
 # Resamples of the images that a choice is tried on.
 RESAMPLES = 100
@@ -50,7 +53,7 @@ class Candidates:
 
     rungs: tuple[tuple[PredictedStep, ...], ...]
     count: NDArray[np.int64]
-    drawn: NDArray[np.float32]
+    drawn: Floats
 
     @property
     def nothing(self) -> PredictedStep:
@@ -67,10 +70,9 @@ class Candidates:
         """Class accuracies of every step (M, C)."""
         return np.stack([step.rates.per_class for step in self.steps])
 
-    def accuracy(self, per_class: Array) -> Array:
+    def accuracy(self, per_class: Floats) -> Array:
         """Accuracy over all images (…), from class accuracies (…, C)."""
-        shares: Array = per_class @ (self.count / self.count.sum())
-        return shares
+        return np.asarray(per_class @ (self.count / self.count.sum()))
 
     def choose(self, goal: Goal) -> Chosen:
         """The best step within the goal's limits; a larger family must be better beyond noise.

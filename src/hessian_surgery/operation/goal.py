@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ class Goal:
         """What to make small: first the targets' shortfall, then σ or the worst class's error."""
         return float(self.scores(rates.per_class))
 
-    def scores(self, per_class: Array) -> Array:
+    def scores(self, per_class: NDArray[np.floating[Any]]) -> Array:
         """The score of each row of class accuracies (…, C); noise is subtracted.
 
         What the noise hides is part of σ, whatever the step.

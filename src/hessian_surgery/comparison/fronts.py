@@ -1,6 +1,6 @@
 """Fronts: σ and the worst class against accuracy, on held-out images."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,10 @@ from torch import Tensor
 from hessian_surgery.baselines.model_edits import Edit
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.comparison.bootstrap import Tally, difference, draw_weights, gap_to_front, mean_gap, tally
+from hessian_surgery.comparison.entries import WHOLE
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_entry import EntryResult
+from hessian_surgery.comparison.verdicts import count_verdicts
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.difference import Difference
 from hessian_surgery.types import Array
@@ -40,6 +42,7 @@ class Row:
         reasons: why it failed, by split.
         sigma_change: σ minus that of the original model, both without sampling noise, with its
             95 % interval; None if there are no figures.
+        verdicts: for a whole operation, how many splits have each verdict.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Row:
     paired: dict[str, Difference]
     reasons: dict[int, str]
     sigma_change: Difference | None = None
+    verdicts: dict[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `compare --json` prints; a row without figures has nulls and a reason."""
@@ -70,6 +74,7 @@ class Row:
             **{f"paired_vs_{name.replace('-', '_')}": None for name in REFERENCES},
             **paired,
             "sigma_change": vars(self.sigma_change) if self.sigma_change else None,
+            "verdicts": self.verdicts,
             "reason": next(iter(self.reasons.values()), None),
             "failed_splits": sorted(self.reasons),
         }
@@ -171,6 +176,7 @@ def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[
     nothing = next(t for r, t in pairs if r.name == "nothing")
     bias = next(t for r, t in pairs if r.name == "class-bias" and r.budget == protocol.headline)
     references = {name: [t for r, t in pairs if r.name == name and t.valid.any()] for name in REFERENCES}
+    before = outputs.logits.argmax(dim=1).cpu()
     rows: list[Row] = []
     gains: dict[str, Gain] = {}
     for result, found in pairs:
@@ -179,7 +185,11 @@ def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[
             for name, front in references.items()
             if front and found.valid.any() and name != result.name
         }
-        rows.append(_make_row(result, found, nothing, {name: difference(values) for name, values in gaps.items()}))
+        row = _make_row(result, found, nothing, {name: difference(values) for name, values in gaps.items()})
+        if result.name in WHOLE and row.splits:
+            answers = (before, result.predicted, outputs.labels.cpu(), outputs.classes)
+            row = replace(row, verdicts=count_verdicts(*answers, splits, result.budget))
+        rows.append(row)
         if "class-bias" in gaps and result.budget in (None, protocol.headline):
             gains[result.name] = _make_gain(gaps["class-bias"], found, bias, nothing)
     return Fronts(

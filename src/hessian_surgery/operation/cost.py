@@ -8,6 +8,7 @@ from hessian_surgery.curvature.memory import GRAPH_FACTOR, input_bytes, saved_by
 from hessian_surgery.curvature.memory_plan import basis_bytes, describe_storage
 from hessian_surgery.curvature.search import plan_basis
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.directions.calibration_gradients import enough_images
 from hessian_surgery.directions.class_gradients import MICRO, gradient_images
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import check_classifier
@@ -77,7 +78,8 @@ def estimate_cost(
     search = config.search
     iterations = config.total_iterations
     spikes = search.count(classes) if config.uses_spikes else 0
-    gradients = classes if config.uses_gradients else 0
+    crossed = config.uses_gradients and enough_images(calibration_data.counts)
+    gradients = (1 + crossed) * classes if config.uses_gradients else 0
     steps = min(search.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
     images = len(calibration_data)
     if config.calibration_cap is not None:
@@ -89,7 +91,8 @@ def estimate_cost(
         beside = config.vectors_beside * spikes
         storage = plan_basis(classifier, space, training_data, search, spikes, beside=beside, example=calibration_data)
         graph_images = min(search.micro_batch or search.hessian_samples, len(training_data))
-    rows = storage.rows + (config.vectors_beside + 1) * spikes + gradients
+    # Each half of the calibration images has gradients of its own.
+    rows = storage.rows + (config.vectors_beside + 1) * spikes + gradients + crossed * classes
     saved = saved_bytes(classifier, training_data, space)
     operations = 1 + (folds or 0)
     return Cost(

@@ -59,6 +59,10 @@ class Surrogate:
         """The accuracies, overall and by class, of the present weights."""
         return rates(self.logits, self.labels, self.classes)
 
+    def predict(self, coefficients: Array, answers: Tensor) -> "PredictedStep":
+        """A step with coefficients (K,) that is predicted to give answers (n,)."""
+        return PredictedStep(coefficients, answer_rates(answers, self.labels, self.classes), answers)
+
     def noise(self) -> ClassNoise:
         """The sampling noise in the class accuracies of the starting model on these images."""
         started = self.logits.argmax(dim=1) if self.started is None else self.started
@@ -105,14 +109,15 @@ class Ray:
 
     def steps(self) -> list[PredictedStep]:
         """A step for each share of the fits, predicted to second order if the ray is measured."""
-        mean = self.fits.mean(axis=0)
-        found = []
+        answers = []
         for share in SHARES:
             logits = self.surrogate.logits + share * self.slope
             if self.bend is not None:
                 logits += share**2 * self.bend
-            found.append(predicted_step(share * mean, logits, self.surrogate))
-        return found
+            answers.append(logits.argmax(dim=1))
+        mean = self.fits.mean(axis=0)
+        every = torch.stack(answers).cpu()
+        return [self.surrogate.predict(share * mean, found) for share, found in zip(SHARES, every, strict=True)]
 
     def measured(self, after: AfterCoefficients) -> "Ray":
         """The same ray, with every fit measured on the fold that it was not fitted to.
@@ -125,12 +130,6 @@ class Ray:
             if len(mine) > 0:  # three images of each class leave the fourth fold empty
                 bend[mine] = after(fit, mine).to(bend) - self.surrogate.logits[mine] - self.slope[mine]
         return replace(self, bend=bend)
-
-
-def predicted_step(coefficients: Array, logits: Tensor, surrogate: Surrogate) -> PredictedStep:
-    """A step with coefficients (K,) that is predicted to give logits (n, C)."""
-    answers = logits.argmax(dim=1).cpu()
-    return PredictedStep(coefficients, answer_rates(answers, surrogate.labels, surrogate.classes), answers)
 
 
 def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.checks import require_images
+from hessian_surgery.directions.calibration_gradients import enough_images
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.coefficient_fit import PRICES
@@ -185,13 +186,15 @@ def _unpack(
     return DefaultState(accuracy=tensors["accuracy"].numpy(), **plain)
 
 
-def _work(config: SurgeryConfig, classes: int, _images: int, device: torch.device) -> Work:
+def _work(config: SurgeryConfig, classes: int, images: int, device: torch.device) -> Work:
     """Passes at most: for the directions, the logits before and after, and the measured fits."""
     spikes = config.search.count(classes) if config.uses_spikes else 0
-    gradients = classes if config.uses_gradients else 0
+    crossed = config.uses_gradients and enough_images(torch.tensor(images / classes))
+    gradients = (1 + crossed) * classes if config.uses_gradients else 0
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
     measured = len(PRICES) * (config.iterations + 1)
-    return Work(config.iterations * math.ceil(each * (spikes + gradients) + 2) + 2 + measured)
+    passes = config.iterations * math.ceil(each * (spikes + gradients) + 2 + crossed) + 2 + measured
+    return Work(passes, backward=config.iterations * crossed)
 
 
 DEFAULT = Algorithm(

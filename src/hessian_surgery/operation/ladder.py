@@ -12,14 +12,7 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.operation.choice import Candidates, make_candidates
-from hessian_surgery.operation.crossfit import (
-    AfterCoefficients,
-    PredictedStep,
-    Ray,
-    Surrogate,
-    cross_fit,
-    predicted_step,
-)
+from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep, Ray, Surrogate, cross_fit
 from hessian_surgery.operation.goal import Goal
 
 # Shares of log-priors that a prior shift subtracts from the logits.
@@ -50,7 +43,7 @@ def climb(
         seed: fixes the folds and resamples.
     """
     size = len(surrogate.changes)
-    nothing = predicted_step(np.zeros(size), surrogate.logits, surrogate)
+    nothing = surrogate.predict(np.zeros(size), surrogate.logits.argmax(dim=1).cpu())
     rungs: list[list[PredictedStep]] = [[nothing]]
     if exact and training_counts is not None:
         rungs.append(_prior_shifts(surrogate, training_counts))
@@ -92,7 +85,7 @@ def _prior_shifts(surrogate: Surrogate, training_counts: Tensor) -> list[Predict
     for tau in TAUS:
         coefficients = np.concatenate([(tau * shift / units).numpy(), unused])
         logits = surrogate.logits + (tau * shift).to(surrogate.logits)
-        found.append(predicted_step(coefficients, logits, surrogate))
+        found.append(surrogate.predict(coefficients, logits.argmax(dim=1).cpu()))
     return found
 
 

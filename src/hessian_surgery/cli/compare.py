@@ -147,8 +147,8 @@ def choose_protocol(options: CompareOptions) -> Protocol:
     if options.methods is not None:
         methods = tuple(name.strip() for name in options.methods.split(","))
     points = None if options.budgets is None else parse_numbers("budgets", options.budgets)
-    if points is not None and not all(0 <= point < 100 for point in points):
-        raise InputError(f"budgets: got {options.budgets}; give percentage points of accuracy from 0 to below 100")
+    if points is not None and not all(-100 < point < 100 for point in points):
+        raise InputError(f"budgets: got {options.budgets}; give percentage points of accuracy between -100 and 100")
     budgets = BUDGETS if points is None else tuple(point / 100 for point in points)
     return Protocol(methods, options.splits, budgets, options.epochs, options.seed, options.part)  # type: ignore[arg-type]
 

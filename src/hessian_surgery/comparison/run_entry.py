@@ -23,8 +23,10 @@ from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.driver import run
+from hessian_surgery.operation.iteration import try_proposal
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
+from hessian_surgery.operation.proposal import decide, operation_goal, survey
 from hessian_surgery.paper.config import as_loop
 
 
@@ -150,21 +152,11 @@ def fit_chain(
 
 
 def _run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[EntryResult]:
-    """Run a whole operation on each split's calibration images.
-
-    The default operation is run for every budget that is not negative. The loop knows no budget.
-    """
+    """Run a whole operation on each split's calibration images."""
     (name,) = entry.methods
-    if name not in OPERATIONS:
-        return [_run_config(entry, context, model, as_loop(model.config), None)]
-    configs = {budget: _operation_config(name, model.config, budget) for budget in context.protocol.budgets}
-    return [_run_config(entry, context, model, config, budget) for budget, config in configs.items() if config]
-
-
-def _run_config(
-    entry: Entry, context: RunContext, model: ComparedModel, config: OperationConfig, budget: float | None
-) -> EntryResult:
-    """Run a whole operation with one config on every split."""
+    if name in OPERATIONS:
+        return _run_operation(entry, context, model)
+    config = as_loop(model.config)
 
     def predict(split: Split) -> Tensor:
         labelled = model.images.subset(split.calibration)
@@ -173,16 +165,46 @@ def _run_config(
             run(algorithm_of(config), problem, Observer())
             return _predict(model)
 
-    return replace(_run_without_budget(entry, context, predict), budget=budget)
+    return [_run_without_budget(entry, context, predict)]
 
 
-def _operation_config(name: str, config: OperationConfig, budget: float) -> SurgeryConfig | None:
-    """The config of the default operation on the same weights; None if the budget is negative."""
-    if budget < 0:
-        return None
+def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> list[EntryResult]:
+    """Run the default operation on each split, at every budget that is not negative.
+
+    Directions and fits do not depend on the budget, so all budgets share them.
+    """
+    (name,) = entry.methods
+    budgets = [budget for budget in context.protocol.budgets if budget >= 0]
+    config = _operation_config(name, model.config)
+    count = len(context.splits)
+    predicted = {budget: torch.full((count, len(context.base.labels)), -1) for budget in budgets}
+    reasons: dict[int, str] = {}
+    started = time.perf_counter()
+    for i, split in enumerate(context.splits):
+        labelled = model.images.subset(split.calibration)
+        try:
+            problem, _ = prepare(model.classifier, model.training_data, labelled, config)
+            goal = operation_goal(problem)
+            require_images(labelled.labels, labelled.classes, "calibration data", at_least=2)
+            found = survey(problem, 1, goal, {}, Observer())
+            for budget in budgets:
+                limited = replace(goal, floor=goal.floor + config.budget - budget)
+                tried = try_proposal(problem, limited, found, decide(found, limited, config.seed))
+                with problem.space.keeping_weights():
+                    if tried and tried.kept:
+                        problem.space.perturb(tried.step)
+                    predicted[budget][i] = _predict(model)
+        except InputError as reason:
+            reasons[i] = str(reason)
+        context.observer.stage(entry.name, i + 1, count)
+    seconds = context.seconds_before + (time.perf_counter() - started) / count
+    return [EntryResult(entry.name, budget, predicted[budget], reasons, seconds) for budget in budgets]
+
+
+def _operation_config(name: str, config: OperationConfig) -> SurgeryConfig:
+    """The config of the default operation on the same weights."""
     return SurgeryConfig(
         directions=OPERATIONS[name],
-        budget=budget,
         search=config.search,
         parameters=config.parameters,
         calibration_cap=config.calibration_cap,

@@ -18,11 +18,21 @@ from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.driver import Algorithm, Ending, Work
+from hessian_surgery.operation.feasibility import require_reachable
 from hessian_surgery.operation.gain import is_worth_a_step, is_worth_another
+from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.iteration_record import StepRecord
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
-from hessian_surgery.operation.proposal import Proposal, find_responses, operation_goal, propose
+from hessian_surgery.operation.proposal import (
+    Proposal,
+    Survey,
+    decide,
+    find_front,
+    find_responses,
+    operation_goal,
+    survey,
+)
 from hessian_surgery.operation.protection import protection
 from hessian_surgery.operation.state_file import Packed
 from hessian_surgery.operation.step import TriedStep, try_step
@@ -71,37 +81,54 @@ def iterate(
     fits do not lift these classes, so their accuracy is not inflated.
     """
     seconds: dict[str, float] = {}
+    first = state.iteration == 0
     goal = operation_goal(problem)
     goal = replace(goal, floor=goal.floor + state.optimism)
-    proposal, front = propose(problem, state.iteration + 1, goal, seconds, observer)
-    plan = proposal.plan
+    found = survey(problem, state.iteration + 1, goal, seconds, observer)
+    with timed(seconds, "plan"):
+        proposal = decide(found, goal, problem.config.seed)
+        if first:
+            steps = found.candidates.steps
+            require_reachable(replace(goal, surety=0.0), steps, problem.calibration_data.classes)
+    with timed(seconds, "front"):
+        front = find_front(problem, found) if first and problem.with_front else None
+        observer.stage("plan", 1, 1)
     with timed(seconds, "measure"):
-        tried = None
-        if is_worth_a_step(proposal.gain):
-            present = proposal.surrogate.rates()
-            tried = try_step(problem, goal, proposal.directions, plan.coefficients, present)
+        tried = try_proposal(problem, goal, found, proposal)
         taken = tried if tried and tried.kept else None
         if taken:
             problem.space.perturb(taken.step)
         observer.stage("measure", 1, 1)
-    record = _record(problem, state, proposal, tried, seconds)
+    record = _record(problem, state, found, proposal, tried, seconds)
     finished = not taken or not is_worth_another(proposal.gain)
     following = replace(state, iteration=state.iteration + 1, finished=finished, front=state.front or front)
     if taken:
-        optimism = _optimism(problem, state, plan, taken)
+        optimism = _optimism(problem, state, proposal.plan, taken)
         following = replace(following, accuracy=taken.rates.per_class, optimism=optimism)
     return following, record
+
+
+def try_proposal(problem: Problem[SurgeryConfig], goal: Goal, found: Survey, proposal: Proposal) -> TriedStep | None:
+    """Measure the proposed step, if it is predicted to gain more than noise; None if it is not.
+
+    The weights come back bit for bit.
+    """
+    if not is_worth_a_step(proposal.gain):
+        return None
+    present = found.surrogate.rates()
+    return try_step(problem, goal, found.directions, proposal.plan.coefficients, present)
 
 
 def _record(
     problem: Problem[SurgeryConfig],
     state: DefaultState,
+    found: Survey,
     proposal: Proposal,
     tried: TriedStep | None,
     seconds: dict[str, float],
 ) -> StepRecord:
     plan = proposal.plan
-    spikes = proposal.spikes
+    spikes = found.spikes
     candidate = tried.rates.per_class if tried else state.accuracy
     kept = candidate if tried and tried.kept else state.accuracy
     return StepRecord(
@@ -111,7 +138,7 @@ def _record(
         residuals=[] if spikes is None else spikes.residuals.tolist(),
         products=0 if spikes is None else spikes.steps,
         coefficients=((tried.share if tried else 1.0) * plan.coefficients).tolist(),
-        responses=find_responses(proposal.surrogate, proposal.directions),
+        responses=find_responses(found.surrogate, found.directions),
         candidate_sigma=tried.rates.sigma if tried else plan.rates.sigma,
         max_drop=float((state.accuracy - candidate).max()),
         sigma=sigma(kept),

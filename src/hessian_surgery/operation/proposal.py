@@ -22,7 +22,6 @@ from hessian_surgery.model.head import find_head
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep, Surrogate
-from hessian_surgery.operation.feasibility import require_reachable
 from hessian_surgery.operation.front import predict_front
 from hessian_surgery.operation.gain import estimate_gain
 from hessian_surgery.operation.goal import Goal, Target, make_goal
@@ -39,42 +38,50 @@ SURETY = 1.28
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """What the linear model proposes.
+class Survey:
+    """What can be done at the present weights, whatever accuracy may be given up.
 
     Attributes:
-        directions: what the step goes along.
+        directions: what steps go along.
         surrogate: the linear model of the calibration images' logits.
-        plan: the chosen step.
-        gain: what it is predicted to gain.
+        candidates: the steps to choose from.
+        candidates_for: makes the candidates for another goal.
         spikes: those that were found, if any were sought.
     """
 
     directions: Directions
     surrogate: Surrogate
-    plan: PredictedStep
-    gain: Gain
+    candidates: Candidates
+    candidates_for: Callable[[Goal], Candidates]
     spikes: Spectrum | None
 
 
-def propose(
-    problem: Problem[SurgeryConfig],
-    iteration: int,
-    goal: Goal,
-    seconds: dict[str, float],
-    observer: Observer,
-) -> tuple[Proposal, dict[str, Any] | None]:
-    """The step to try and, in the first iteration, the front.
+@dataclass(frozen=True)
+class Proposal:
+    """The step that is chosen for a goal.
+
+    Attributes:
+        plan: the step.
+        gain: what it is predicted to gain.
+    """
+
+    plan: PredictedStep
+    gain: Gain
+
+
+def survey(
+    problem: Problem[SurgeryConfig], iteration: int, goal: Goal, seconds: dict[str, float], observer: Observer
+) -> Survey:
+    """Find directions, model the logits along them, and predict steps.
 
     Args:
         problem: what is operated on.
         iteration: its number, from 1.
-        goal: what the step aims at.
+        goal: what the steps aim at; its floor plays no part.
         seconds: gets the time of each stage.
         observer: told about progress.
     """
     config = problem.config
-    first = iteration == 1
     with timed(seconds, "directions"):
         logits = compute_logits(problem.classifier, problem.calibration_data, config.batch_size)
         logits = logits.to(problem.space.device)
@@ -82,24 +89,23 @@ def propose(
         directions = find_directions(problem, logits, spikes, observer)
     with timed(seconds, "plan"):
         surrogate = make_surrogate(problem, logits, directions)
-        after = after_coefficients(problem, directions)
+        candidates_for = partial(
+            climb,
+            surrogate,
+            exact=directions.exact,
+            after=after_coefficients(problem, directions),
+            training_counts=problem.training_counts,
+            seed=config.seed,
+        )
+        return Survey(directions, surrogate, candidates_for(goal), candidates_for, spikes)
 
-        def candidates_for(aim: Goal) -> Candidates:
-            counts = problem.training_counts
-            return climb(surrogate, aim, directions.exact, after, training_counts=counts, seed=config.seed)
 
-        candidates = candidates_for(goal)
-        chosen = candidates.choose(goal)
-        plan = chosen.step
-        before = candidates.nothing.answers
-        gain = estimate_gain(before, plan.answers, surrogate.labels, goal, config.seed, chosen.overstated)
-        if first:
-            require_reachable(replace(goal, surety=0.0), candidates.steps, problem.calibration_data.classes)
-    with timed(seconds, "front"):
-        wanted = first and problem.with_front
-        front = find_front(problem, candidates, surrogate, candidates_for) if wanted else None
-        observer.stage("plan", 1, 1)
-    return Proposal(directions, surrogate, plan, gain, spikes), front
+def decide(found: Survey, goal: Goal, seed: int) -> Proposal:
+    """The step to try for a goal, which may differ in its floor from the one that was surveyed."""
+    chosen = found.candidates.choose(goal)
+    before = found.candidates.nothing.answers
+    labels = found.surrogate.labels
+    return Proposal(chosen.step, estimate_gain(before, chosen.step.answers, labels, goal, seed, chosen.overstated))
 
 
 def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:
@@ -174,24 +180,12 @@ def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCo
     return after
 
 
-def find_front(
-    problem: Problem[SurgeryConfig],
-    candidates: Candidates,
-    surrogate: Surrogate,
-    candidates_for: Callable[[Goal], Candidates],
-) -> dict[str, Any]:
-    """Predictions for other objectives and budgets, without targets.
-
-    Args:
-        problem: what is operated on.
-        candidates: those of the operation's own goal.
-        surrogate: the linear model.
-        candidates_for: makes candidates for another goal.
-    """
+def find_front(problem: Problem[SurgeryConfig], found: Survey) -> dict[str, Any]:
+    """Predictions for other objectives and budgets, without targets."""
     config = problem.config
     free = operation_goal(replace(problem, config=replace(config, targets={})))
-    known: dict[Target, Candidates] = {} if config.targets else {config.target: candidates}
-    return predict_front(surrogate, free, known, candidates_for, config.seed)
+    known: dict[Target, Candidates] = {} if config.targets else {config.target: found.candidates}
+    return predict_front(found.surrogate, free, known, found.candidates_for, config.seed)
 
 
 def find_responses(surrogate: Surrogate, directions: Directions) -> Responses:

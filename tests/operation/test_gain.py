@@ -64,6 +64,6 @@ def test_what_is_known_to_be_luck_is_no_gain():
 
 
 def test_when_a_step_and_another_iteration_are_worth_it():
-    """One standard error for a step, six for another iteration; with a target too."""
-    assert [is_worth_a_step(Gain(value, 0.01)) for value in (0.0099, 0.0101)] == [False, True]
+    """Half a standard error for a step, six for another iteration; with a target too."""
+    assert [is_worth_a_step(Gain(value, 0.01)) for value in (0.0049, 0.0051)] == [False, True]
     assert [is_worth_another(Gain(value, 0.01)) for value in (0.059, 0.061)] == [False, True]

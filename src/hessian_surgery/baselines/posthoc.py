@@ -5,6 +5,7 @@ the class accuracies at a price of accuracy, and its edit is chosen by the same 
 others try a list of values. Doing nothing is always on offer.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -105,7 +106,7 @@ def class_bias(outputs: ModelOutputs, state: ChainState, calibration: Tensor) ->
     """One number per class, added to its logit."""
     logits = state.logits[calibration]
     width = logits.shape[1]
-    unit = logit_unit(logits)
+    unit = logit_unit(logits) * math.sqrt(width)
     shifts = unit * torch.eye(width, device=logits.device)[:, None, :].expand(width, len(logits), width)
 
     def edit(coefficients: Array) -> LogitMap:
@@ -118,14 +119,16 @@ def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor
     """A scale and a bias per class (Guo et al. 2017)."""
     logits = state.logits[calibration]
     width = logits.shape[1]
-    unit = logit_unit(logits)
+    # As for directions, a coefficient of 1 moves all logits by `logit_unit`, root mean square.
+    unit = logit_unit(logits) * math.sqrt(width)
+    factor = unit / max(float(logits.square().mean().sqrt()), 1e-6)
     shifts = torch.eye(width, device=logits.device)[:, None, :].expand(width, len(logits), width)
 
     def edit(coefficients: Array) -> LogitMap:
         scale, shift = torch.from_numpy(coefficients).split(width)
-        return _map(outputs, 1 + scale, unit * shift)
+        return _map(outputs, 1 + factor * scale, unit * shift)
 
-    return _offer(outputs, logits, torch.cat([shifts * logits, unit * shifts]), calibration, edit)
+    return _offer(outputs, logits, torch.cat([factor * shifts * logits, unit * shifts]), calibration, edit)
 
 
 def last_layer(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:

@@ -59,7 +59,10 @@ class CompareOptions(ConfigOptions, InputOptions):
     methods: Annotated[str | None, typer.Option(help=METHODS_HELP)] = None
     splits: Splits = 5
     budgets: Annotated[
-        str | None, typer.Option(help="Accuracies that may be given up, in pp; by default 0,0.2,0.5,1.")
+        str | None,
+        typer.Option(
+            help="Accuracies that may be given up, in pp; by default -0.3,-0.1,0,0.2,0.5,1 (negative: gained)."
+        ),
     ] = None
     epochs: Annotated[int, typer.Option(help="Epochs of each training.")] = 15
     part: Annotated[

@@ -74,7 +74,7 @@ class OperateOptions(ConfigOptions, ModelOptions):
         ),
     ] = None
     iterations: Annotated[
-        int | None, typer.Option(help="Maximum number of iterations; by default 3, or 15 per phase in a loop.")
+        int | None, typer.Option(help="Maximum number of iterations; by default 1, or 15 per phase in a loop.")
     ] = None
     phases: Annotated[
         int | None, typer.Option(help="Loop only: how many phases, each with the next K spikes; by default 1.")

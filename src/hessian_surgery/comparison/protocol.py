@@ -15,7 +15,7 @@ Part: TypeAlias = Literal["all", "development", "final"]
 
 # Accuracy that may be given up; a method at a negative budget must gain as much.
 BUDGETS = (-0.003, -0.001, 0.0, 0.002, 0.005, 0.01)
-# The budget that the advice is about; whole operations and chains that end in a training use it.
+# The budget that the advice is about; chains that end in a training use it.
 HEADLINE = 0.002
 
 

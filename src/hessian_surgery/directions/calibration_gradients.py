@@ -1,7 +1,7 @@
 """Class gradients of the calibration images, crossed: no image sees a direction it helped to make.
 
 A network has fitted its training images, so few of them lie near a boundary between classes; other
-images say more about where to move. But a direction made from an image's label flatters that image.
+images add to what they say. But a direction made from an image's label flatters that image.
 So the images are divided into two halves. Each image's logits change along the gradients of the
 other half, with the same coefficients for both halves; a step moves along the mean of the two.
 """

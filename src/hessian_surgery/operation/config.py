@@ -87,7 +87,7 @@ class OperationConfig(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SurgeryConfig(OperationConfig):
-    """The default operation: few verified steps, proposed by a linear model of the logits.
+    """The default operation: a verified step, proposed by a linear model of the logits.
 
     `OperationConfig` describes the other attributes. A strong class is one above the mean accuracy;
     a protected class may lose `default_max_drop`.

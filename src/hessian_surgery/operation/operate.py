@@ -53,8 +53,9 @@ def operate(
 
     Args:
         model: the trained classifier, a module or a `Classifier`.
-        training_data: images that the model was trained on; the directions come from these.
-        calibration_data: images that every decision is made on.
+        training_data: images that the model was trained on; directions come from these.
+        calibration_data: images that every decision is made on; if there are enough, directions
+            come from these too.
         heldout_data: images that only the report sees.
         folds: instead of held-out data, for few images. The delivered model is fitted to all
             calibration images. The same operation is done again without each of so many folds of

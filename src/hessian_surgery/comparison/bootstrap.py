@@ -83,23 +83,45 @@ def tally(predicted: Array, labels: Array, heldout: Array, weights: Array, class
 def gap_to_front(found: Tally, front: list[Tally], nothing: Tally) -> Array:
     """Compute σ minus a front's σ at the same accuracy, for each resample (R + 1,).
 
-    Both are without sampling noise. The front has a point for each tally in `front`, and one for
-    `nothing`, the original model. The mean is over the splits that all have.
+    Both are without sampling noise. The mean is over the splits that all have.
     """
     both = found.valid & np.all([point.valid for point in front], axis=0)
     if not both.any():
         return np.full(len(found.sigma), np.nan)
+    return _mean(found.clean, both) - front_levels(front, nothing, _mean(found.accuracy, both), both)
 
-    def mean(values: Array) -> Array:
-        averaged: Array = values[:, both].mean(axis=1)
-        return averaged
 
-    accuracy, sigma = (np.stack([mean(getattr(p, name)) for p in (nothing, *front)]) for name in ("accuracy", "clean"))
+def front_levels(front: list[Tally], nothing: Tally, wanted: Array, both: Array) -> Array:
+    """Compute a front's σ without sampling noise at an accuracy, for each resample (R + 1,).
+
+    Args:
+        front: its points; the original model is one more.
+        nothing: the original model.
+        wanted: the accuracy in each resample (R + 1,).
+        both: which splits the means are over (S,).
+    """
+    points = (nothing, *front)
+    accuracy, sigma = (np.stack([_mean(getattr(p, name), both) for p in points]) for name in ("accuracy", "clean"))
     # All resamples use the points that make up the front on the images themselves. If each chose
     # its own, the original model would be on the front in some only, and the front would jump.
     kept = unbeaten(accuracy[:, 0], sigma[:, 0])
-    levels = [at_accuracy(*point) for point in zip(accuracy[kept].T, sigma[kept].T, mean(found.accuracy), strict=True)]
-    return mean(found.clean) - np.array(levels)
+    levels = [at_accuracy(*point) for point in zip(accuracy[kept].T, sigma[kept].T, wanted, strict=True)]
+    return np.array(levels)
+
+
+def front_at_loss(front: list[Tally], nothing: Tally, loss: float) -> Array:
+    """Compute a front's σ where a given accuracy is lost, for each resample (R + 1,).
+
+    Where the front ends before that, its last point counts.
+    """
+    both: Array = np.all([point.valid for point in front], axis=0)
+    return front_levels(front, nothing, _mean(nothing.accuracy, both) - loss, both)
+
+
+def _mean(values: Array, chosen: Array) -> Array:
+    """The mean over the chosen splits (S,), by resample (R + 1,)."""
+    averaged: Array = values[:, chosen].mean(axis=1)
+    return averaged
 
 
 def at_accuracy(accuracy: Array, sigma: Array, wanted: float) -> float:

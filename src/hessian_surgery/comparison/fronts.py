@@ -9,7 +9,15 @@ from torch import Tensor
 
 from hessian_surgery.baselines.model_edits import Edit
 from hessian_surgery.baselines.outputs import ModelOutputs
-from hessian_surgery.comparison.bootstrap import Tally, difference, draw_weights, gap_to_front, mean_gap, tally
+from hessian_surgery.comparison.bootstrap import (
+    Tally,
+    difference,
+    draw_weights,
+    front_at_loss,
+    gap_to_front,
+    mean_gap,
+    tally,
+)
 from hessian_surgery.comparison.entries import WHOLE
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_entry import EntryResult
@@ -113,6 +121,8 @@ class Fronts:
         base: σ with and without sampling noise, worst class, balanced accuracy and accuracy of the
             original model, on held-out images.
         rows: one per entry and budget.
+        at_headline: by entry with several budgets, σ where just the headline budget is lost, against
+            the original model and against class bias there; both without sampling noise.
         bias_effect: σ of class bias at the headline budget minus that of the original model, both
             without sampling noise.
         gains: each entry against class bias, at the headline budget.
@@ -130,6 +140,7 @@ class Fronts:
     headline: float
     base: dict[str, float]
     rows: tuple[Row, ...]
+    at_headline: dict[str, dict[str, Difference]]
     bias_effect: Difference
     gains: dict[str, Gain]
     bias_shares: dict[str, list[float]]
@@ -147,6 +158,9 @@ class Fronts:
             "headline": self.headline,
             "base": self.base,
             "methods": [row.as_dict() for row in self.rows],
+            "at_headline": {
+                name: {key: vars(value) for key, value in found.items()} for name, found in self.at_headline.items()
+            },
             "bias_shares": self.bias_shares,
             "warnings": list(self.warnings),
         }
@@ -199,6 +213,7 @@ def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[
         headline=protocol.headline,
         base=_base_figures(nothing),
         rows=tuple(rows),
+        at_headline=_at_headline(pairs, nothing, protocol.headline),
         bias_effect=difference(mean_gap(bias.clean, nothing.clean)),
         gains=gains,
         bias_shares={name: family.bias_share().tolist() for name, family in outputs.directions.items()},
@@ -206,6 +221,26 @@ def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[
         edits={r.name: r.edits for r in results if r.budget == protocol.headline and r.edits},
         outputs=outputs,
     )
+
+
+def _at_headline(
+    pairs: list[tuple[EntryResult, Tally]], nothing: Tally, loss: float
+) -> dict[str, dict[str, Difference]]:
+    """Every front where just the headline budget is lost; see `Fronts.at_headline`."""
+    fronts: dict[str, list[Tally]] = {}
+    for result, found in pairs:
+        if result.budget is not None and found.valid.any():
+            fronts.setdefault(result.name, []).append(found)
+    levels = {name: front_at_loss(front, nothing, loss) for name, front in fronts.items()}
+    start = np.nanmean(nothing.clean, axis=1)
+    return {
+        name: {
+            "sigma_change": difference(level - start),
+            "against_class_bias": difference(level - levels["class-bias"]),
+        }
+        for name, level in levels.items()
+        if "class-bias" in levels
+    }
 
 
 def _make_gain(gap: Array, found: Tally, bias: Tally, nothing: Tally) -> Gain:

@@ -18,9 +18,8 @@ PRICES = (4.0, 2.8, 2.0, 1.4, 1.0, 0.7)
 # How much of a fit a candidate takes: a shorter step generalises better.
 SHARES = tuple(np.arange(1, 21) / 20)
 # Penalty on the square of each coefficient, in units of `logit_unit`: a trust region in the space
-# of logits. It is on the sum of the squares, so no coefficient is freer where there are many; and it
-# is divided by the number of classes, as each class's part in σ is.
-RIDGE = 0.3
+# of logits. It is on the sum of the squares, so that no coefficient is freer where there are many.
+RIDGE = 0.03
 
 Logits = Callable[[Tensor], Tensor]
 
@@ -32,7 +31,7 @@ def fit_path(
     classes: int,
     goal: Goal | None = None,
 ) -> list[Array]:
-    """Coefficients (size,) that minimise goal − price · accuracy + ridge · Σ c² / C at each price.
+    """Coefficients (size,) that minimise goal − price · accuracy + ridge · Σ c² at each price.
 
     Args:
         logits_at: coefficients → logits (n, C), differentiable. 0 gives the logits as they are; a
@@ -57,7 +56,7 @@ def _fit_path(logits_at: Logits, size: int, labels: Tensor, classes: int, goal: 
     def value_and_slope(coefficients: Tensor, price: Tensor) -> Tensor:
         free = coefficients.detach().requires_grad_()
         soft = soft_rates(logits_at(free), labels, classes, temperature)
-        value = soft_goal(*soft, price) + RIDGE / classes * free.square().sum()
+        value = soft_goal(*soft, price) + RIDGE * free.square().sum()
         return torch.cat([value.detach()[None], *torch.autograd.grad(value, free)])
 
     examples = (torch.zeros(size, device=labels.device), torch.ones((), device=labels.device))

@@ -121,7 +121,7 @@ class Fronts:
         base: σ with and without sampling noise, worst class, balanced accuracy and accuracy of the
             original model, on held-out images.
         rows: one per entry and budget.
-        at_headline: by entry that has budgets, σ where just the headline budget is lost, against the
+        at_headline: by entry with budgets, σ where just the headline budget is lost, against the
             original model and against class bias there; both without sampling noise.
         bias_effect: σ of class bias at the headline budget minus that of the original model, both
             without sampling noise.

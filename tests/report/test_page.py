@@ -62,7 +62,7 @@ CONFIGS = {
 def outcome(request, _trained, digits_parts):
     module = SmallNet(10)
     module.load_state_dict(_trained)
-    return operate(module.eval(), digits_parts, CONFIGS[request.param])
+    return operate(module.eval(), digits_parts, CONFIGS[request.param], front=True)
 
 
 def test_the_page_says_all_that_was_found(outcome, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
 from hessian_surgery.curvature.search import NoSpikes
 from hessian_surgery.errors import InputError
@@ -75,7 +76,7 @@ class Algorithm(Generic[S]):
         pack: a state as tensors and plain values for a file; the present weights are kept anyway.
             It gets the folder, for what is kept in files of its own, and the run's identity.
         unpack: the inverse.
-        work: what it would have to do, from config, classes, calibration images and device.
+        work: what it would have to do, from config, calibration images of each class (C,), device.
     """
 
     record: type[IterationRecord]
@@ -89,7 +90,7 @@ class Algorithm(Generic[S]):
     warnings: Callable[[Problem[Any], Sequence[Any], Array], tuple[str | None, ...]]
     pack: Callable[[Path, Problem[Any], S, str], Packed]
     unpack: Unpack[S]
-    work: Callable[[Any, int, int, torch.device], Work]
+    work: Callable[[Any, Tensor, torch.device], Work]
 
 
 def run(

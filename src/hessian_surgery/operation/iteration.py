@@ -186,10 +186,11 @@ def _unpack(
     return DefaultState(accuracy=tensors["accuracy"].numpy(), **plain)
 
 
-def _work(config: SurgeryConfig, classes: int, images: int, device: torch.device) -> Work:
+def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
     """Passes at most: for the directions, the logits before and after, and the measured fits."""
+    classes = len(counts)
     spikes = config.search.count(classes) if config.uses_spikes else 0
-    crossed = config.uses_gradients and enough_images(torch.tensor(images / classes))
+    crossed = config.uses_gradients and enough_images(counts)
     gradients = (1 + crossed) * classes if config.uses_gradients else 0
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
     measured = len(PRICES) * (config.iterations + 1)

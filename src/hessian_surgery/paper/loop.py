@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.operators import Operator
@@ -251,13 +252,13 @@ def _asked(problem: Problem[LoopConfig]) -> Asked:
     return Asked(problem.config.target, limits=limits if problem.config.reference == "start" else {})
 
 
-def _work(config: LoopConfig, classes: int, images: int, _device: torch.device) -> Work:
+def _work(config: LoopConfig, counts: Tensor, _device: torch.device) -> Work:
     """Passes for S and a check in each iteration; images that a temperature is matched on."""
-    spikes = config.search.count(classes)
+    spikes = config.search.count(len(counts))
     iterations = config.total_iterations
     if config.sensitivity == "differences":
         return Work(iterations * (2 * spikes + 1) + 2)
-    matching = 2 * min(spikes, MATCHED_ALONG) * min(images, MATCHED_ON)
+    matching = 2 * min(spikes, MATCHED_ALONG) * min(int(counts.sum()), MATCHED_ON)
     return Work(iterations * 2 + 2, backward=iterations, extra_images=iterations * matching)
 
 

@@ -21,7 +21,7 @@ def test_demo(run, capsys, tmp_path):
     captured = capsys.readouterr()
     assert "held-out images" in captured.out
     assert "σ" in captured.out
-    assert "/3 " in captured.err
+    assert "  1/1 accepted" in captured.err
     assert "protected (at most" in captured.err
     result = json.loads((tmp_path / "run/result.json").read_text())
     check_contract(result, classes=10)

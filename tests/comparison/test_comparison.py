@@ -98,7 +98,7 @@ def test_no_more_accuracy_is_given_up_than_the_budget_allows():
 
 @pytest.mark.parametrize("shift", [0.0, 2.5])
 def test_a_negative_budget_gains_accuracy_or_does_nothing(shift):
-    """Two classes; the logits are the best there are, but for a shift that accuracy suffers from."""
+    """Two classes; the logits are the best there are, but for a shift that costs accuracy."""
     labels = torch.arange(2000) % 2
     points = labels + torch.randn(2000, generator=torch.Generator().manual_seed(1))
     logits = torch.stack([torch.zeros(2000), points - 0.5 - shift], dim=1)

@@ -14,7 +14,7 @@ SPLIT = Split(PLACES[~HELD], PLACES[HELD])
 def answers(left: float, right: float, part: torch.Tensor = HELD) -> torch.Tensor:
     """Predictions with so large a share right of each class; outside the part as before."""
     share = torch.where(part, torch.tensor([left, right])[LABELS], torch.tensor([0.95, 0.70])[LABELS])
-    return torch.where(PLACES % 500 < 500 * share, LABELS, 1 - LABELS)
+    return torch.where(500 * share > PLACES % 500, LABELS, 1 - LABELS)
 
 
 BEFORE = answers(0.95, 0.70)
@@ -33,7 +33,7 @@ def test_each_split_has_its_own_verdict_and_a_failed_one_has_none():
 
 @pytest.mark.parametrize(("budget", "verdict"), [(0.002, "worse"), (0.15, "better"), (None, "worse")])
 def test_what_is_lost_counts_against_the_budget(budget, verdict):
-    """σ falls from 12.5 pp to 0 for 7.5 pp of accuracy; without a budget no class may pay for it."""
+    """σ falls from 12.5 pp to 0 for 7.5 pp of accuracy; without a budget, balanced accuracy counts."""
     assert counted(answers(0.75, 0.75), budget=budget) == {verdict: 1}
 
 

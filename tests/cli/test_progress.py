@@ -77,6 +77,6 @@ def test_class_names_are_not_read_as_markup(terminal, trained, digits_parts, qui
     outcome = operate(trained, Parts(*(replace(part, classes=names) for part in parts)), quick)
     print_findings(terminal, outcome.findings)
     assert all(name in terminal.file.getvalue() for name in names)
-    text = to_markdown(outcome.findings)
+    text = to_markdown(outcome.findings, outcome.ended)
     assert "| \\[red\\] |" in text
     assert "<" not in text.replace("\\<", "")

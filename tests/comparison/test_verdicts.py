@@ -33,7 +33,7 @@ def test_each_split_has_its_own_verdict_and_a_failed_one_has_none():
 
 @pytest.mark.parametrize(("budget", "verdict"), [(0.002, "worse"), (0.15, "better"), (None, "worse")])
 def test_what_is_lost_counts_against_the_budget(budget, verdict):
-    """σ falls from 12.5 pp to 0 for 7.5 pp of accuracy; without a budget, balanced accuracy counts."""
+    """σ falls from 12.5 pp to 0 for 7.5 pp of accuracy; without a budget no class may lose."""
     assert counted(answers(0.75, 0.75), budget=budget) == {verdict: 1}
 
 

@@ -1,6 +1,5 @@
 """The cases of `benchmarks.promises`: what one run does, and what a row of runs amounts to."""
 
-import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,14 +39,12 @@ class Case:
         run: does one run from its setting and number; the number is the seed of all draws.
         summary: the figures of a row.
         runs: how many there are, if that is fixed.
-        missing: why the case cannot be run, if it cannot.
     """
 
     settings: Sequence[Setting]
     run: Callable[[Setting, int], Run]
     summary: Callable[[Setting, list[Run]], Figures]
     runs: int | None = None
-    missing: str = ""
 
 
 def measured(
@@ -277,7 +274,6 @@ def rows(**values: Sequence[Any]) -> list[Setting]:
 
 
 HIDDEN = ["hidden"]
-NO_FOLDS = "" if "folds" in inspect.signature(hs.operate).parameters else "hs.operate has no parameter `folds`"
 CASES = {
     "null": Case(
         rows(net=HIDDEN, per_class=[100, 300, 1000]) + rows(net=["linear"], per_class=[100]), null_run, null_summary
@@ -289,6 +285,6 @@ CASES = {
         unequal_summary,
     ),
     "targets": Case(rows(net=HIDDEN, per_class=[100, 300], gain=[0.03, 0.06]), targets_run, targets_summary),
-    "folds": Case(rows(net=HIDDEN, per_class=[72, 200, 600]), folds_run, folds_summary, missing=NO_FOLDS),
+    "folds": Case(rows(net=HIDDEN, per_class=[72, 200, 600]), folds_run, folds_summary),
     "digits": Case([{}], digits_run, digits_summary, runs=8),
 }

@@ -1,35 +1,26 @@
-"""What an outcome says of targets and protected classes, and the models of its folds.
-
-These are all that depends on the tool's version; the rest uses what every version has.
-"""
+"""What an outcome says of targets and protected classes, and the models of its folds."""
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import hessian_surgery as hs
 
-# Rounding in comparisons of shares.
-SLACK = 1e-9
+# What the cases call each kind of promise; the budget is measured apart.
+KINDS = {"target": "target", "limit": "protected"}
 
 
 def stated(outcome: hs.Outcome) -> list[tuple[str, str, bool]]:
     """Each promise as (`target` or `protected`, class, whether the outcome says that it is kept).
 
-    An outcome without a list of promises says so by its calibration images alone: a target that
-    these miss gets a warning.
+    What cannot be told is not said to be kept.
     """
-    listed: Any = getattr(outcome.findings, "promises", None)
-    if listed is not None:
-        return [(promise.kind, promise.name, bool(promise.kept)) for promise in listed]
-    classes = outcome.findings.calibration.classes
-    before, after = (dict(zip(classes, m.per_class, strict=True)) for m in outcome.findings.calibration.metrics())
-    targets: dict[str, float] = dict(outcome.config.targets)
-    limits = {name: before[name] - outcome.choices["max_drop"] for name in outcome.choices["protected"]}
-    reached = [("target", name, after[name] >= least - SLACK) for name, least in targets.items()]
-    return reached + [("protected", name, after[name] >= least - SLACK) for name, least in limits.items()]
+    return [
+        (KINDS[promise.promise], promise.name, promise.state in ("reached", "kept"))
+        for promise in outcome.findings.promises
+        if promise.promise in KINDS and promise.name is not None
+    ]
 
 
 class FoldWeights(hs.Observer):
@@ -54,9 +45,10 @@ class FoldWeights(hs.Observer):
 
     def nets(self, outcome: hs.Outcome, images: hs.LabelledSet) -> list[nn.Module]:
         """The net of each fold in turn; it must give the answers that the outcome holds."""
+        assert outcome.fold_of is not None
         predicted = outcome.findings.heldout.after.predicted
         found = []
-        for number in range(1, outcome.findings.folds + 1):
+        for number in range(1, int(outcome.fold_of.max()) + 2):
             net = copy_of(self.net, self.weights[number])
             mine = outcome.fold_of == number - 1
             with torch.no_grad():

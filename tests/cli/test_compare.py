@@ -30,20 +30,28 @@ def test_json_is_one_object_with_the_documented_fields(run, capsys):
     content = json.loads(capsys.readouterr().out)
     assert content["schema_version"] == 2
     assert (content["images"], content["splits"], len(content["classes"])) == (1078, 2, 10)
-    assert content["budgets"] == [0, 0.002, 0.005, 0.01]
+    assert content["budgets"] == [-0.003, -0.001, 0, 0.002, 0.005, 0.01]
     names = [(row["name"], row["budget"]) for row in content["methods"]]
     assert names == [("nothing", None)] + [(n, b) for n in ("class-bias", "spikes") for b in content["budgets"]]
     for row in content["methods"]:
-        assert {"name", "budget", "splits", "seconds", "reason", *PAIRED, *FIGURES} <= row.keys()
+        assert {"name", "budget", "splits", "seconds", "reason", "verdicts", *PAIRED, *FIGURES} <= row.keys()
         assert all(isinstance(row[name], float) for name in FIGURES)
         if row["name"] != "class-bias":
             low, high = row["paired_vs_class_bias"]["interval"]
             assert low <= row["paired_vs_class_bias"]["difference"] <= high
         assert row["reason"] is None
+        assert row["verdicts"] == {}
     assert content["advice"]["method"] in ("nothing", "class-bias", "spikes")
     assert content["advice"]["sentence"]
     assert len(content["bias_shares"]["spikes"]) == 9
     assert content["base"]["accuracy"] == pytest.approx(0.7, abs=0.15)
+
+
+def test_a_whole_operation_counts_its_verdicts(run, capsys, checkpoint):
+    assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "operate", "--json") == 0
+    rows = [row for row in json.loads(capsys.readouterr().out)["methods"] if row["name"] == "operate"]
+    assert [row["budget"] for row in rows] == [0, 0.002]
+    assert [sum(row["verdicts"].values()) for row in rows] == [2, 2]
 
 
 @pytest.fixture

@@ -21,8 +21,9 @@ def test_demo(run, capsys, tmp_path):
     captured = capsys.readouterr()
     assert "held-out images" in captured.out
     assert "σ" in captured.out
-    assert "/3 " in captured.err
+    assert "  1/1 accepted" in captured.err
     assert "protected (at most" in captured.err
+    assert "Ended after 1 iteration, as many as asked for." in captured.err
     result = json.loads((tmp_path / "run/result.json").read_text())
     check_contract(result, classes=10)
     assert result["verdict"]["sentence"].split()[0] in captured.out
@@ -99,7 +100,8 @@ def test_report_makes_every_statistic_again(run, capsys, tmp_path, checkpoint):
     again = json.loads(capsys.readouterr().out)
     assert again == {key: result[key] for key in ("verdict", "promises", "tests")}
     assert run("report", "run") == 0
-    text = capsys.readouterr().out
+    text, note = capsys.readouterr()
+    assert result["ended"] in " ".join(note.split())
     assert result["verdict"]["sentence"].split(":")[0] in text
     assert "predictions changed" in text
     assert result["asked"] | {"limits": 0} == {"aim": "sigma", "budget": 0.01, "targets": {}, "limits": 0}
@@ -109,6 +111,7 @@ def test_report_makes_every_statistic_again(run, capsys, tmp_path, checkpoint):
     assert run("report", "run", "--markdown") == 0
     page = capsys.readouterr().out
     assert page.startswith("**")
+    assert f"\n{result['ended']}\n" in page
     assert "| σ without sampling noise |" in page
     assert "\n- protected classes, at most " in page
     assert "What was asked for" in (tmp_path / "run/report.html").read_text()

@@ -96,6 +96,41 @@ def test_no_more_accuracy_is_given_up_than_the_budget_allows():
     assert base.sigma >= found[0].sigma > found[1].sigma > found[2].sigma > found[3].sigma
 
 
+@pytest.mark.parametrize("shift", [0.0, 2.5])
+def test_a_negative_budget_gains_accuracy_or_does_nothing(shift):
+    """Two classes; the logits are the best there are, but for a shift that costs accuracy."""
+    labels = torch.arange(2000) % 2
+    points = labels + torch.randn(2000, generator=torch.Generator().manual_seed(1))
+    logits = torch.stack([torch.zeros(2000), points - 0.5 - shift], dim=1)
+    outputs = ModelOutputs(("left", "right"), labels, logits)
+    calibration = torch.arange(1000)
+    split = Split(calibration, calibration + 1000)
+    context = RunContext(outputs, outputs, [split], Protocol(), Observer())
+    budgets = (-0.02, -0.005, 0.0)
+    ends = fit_chain(parse_entry("class-bias"), context, split, budgets)
+    base, held = (rates(logits[part], labels[part], 2) for part in (calibration, split.heldout))
+    for budget in budgets[:2]:
+        found = rates(ends[budget].logits[calibration], labels[calibration], 2)
+        if shift:
+            assert found.accuracy >= base.accuracy - budget
+            assert rates(ends[budget].logits[split.heldout], labels[split.heldout], 2).accuracy > held.accuracy
+        else:
+            assert torch.equal(ends[budget].logits, logits)
+
+
+def test_only_a_budget_that_is_not_negative_has_a_whole_operation(trained, digits_images, digits_parts):
+    def rows(budgets):
+        protocol = Protocol(("operate",), splits=1, budgets=budgets)
+        fronts = compare(
+            trained, data=digits_images, training_data=digits_parts.training, protocol=protocol, config=QUICK
+        )
+        assert advise(fronts).sentence
+        return [(row.name, row.budget) for row in fronts.rows[1:]]
+
+    assert rows((-0.01, 0.0)) == [("class-bias", -0.01), ("class-bias", 0.0), ("operate", 0.0)]
+    assert rows((-0.01,)) == [("class-bias", -0.01)]
+
+
 def test_one_step_has_a_row_at_each_budget(compared, trained, digits_images):
     names = ("one-step", "one-step:spikes", "one-step+class-bias", "class-bias+one-step")
     before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
@@ -121,13 +156,36 @@ def test_a_final_comparison_gives_every_split_the_same_images_to_judge(trained, 
     assert fronts.row("class-bias", 0.01).sigma < fronts.row("nothing").sigma
 
 
-def test_a_whole_operation_has_one_point_and_leaves_the_model_as_it_was(compared, trained):
+def test_whole_operations_leave_the_model_as_it_was(compared, trained):
+    """The default operation has a row at each budget; the loop knows no budget, so it has one."""
     before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
-    names = ("loop", "operate")
-    fronts = compared(*names)
-    assert all((fronts.row(name).splits, fronts.row(name).reasons) == (2, {}) for name in names)
-    assert fronts.row("operate").sigma < fronts.row("nothing").sigma
+    fronts = compared("loop", "operate")
     assert all(torch.equal(before[name], tensor) for name, tensor in trained.state_dict().items())
+    whole = [row for row in fronts.rows if row.name in ("loop", "operate")]
+    assert [(row.name, row.budget) for row in whole] == [("loop", None), ("operate", 0.0), ("operate", 0.01)]
+    for row in whole:
+        assert (row.splits, row.reasons) == (2, {})
+        assert sum(row.verdicts.values()) == 2
+        assert set(row.verdicts) <= {"better", "no detectable change", "worse"}
+    assert all(row.verdicts == {} for row in fronts.rows if row not in whole)
+    assert fronts.row("operate", 0.01).sigma < fronts.row("nothing").sigma
+
+
+def test_a_whole_operation_gets_its_budget():
+    """There are two classes and one is rare: lowering σ costs accuracy."""
+    labels = (torch.arange(2400) % 5 == 0).long()
+    points = labels + torch.randn(2400, generator=torch.Generator().manual_seed(0))
+    model = nn.Linear(1, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0], [1.0]]))
+        model.bias.copy_(torch.tensor([0.0, -1.9]))
+    data, training = ((points[part, None], labels[part]) for part in (slice(0, 2000), slice(2000, 2400)))
+    protocol = Protocol(("operate",), splits=1, budgets=(0.0, 0.01, 0.02))
+    fronts = compare(model, data=data, training_data=training, protocol=protocol)
+    rows = [fronts.row("operate", budget) for budget in protocol.budgets]
+    assert fronts.base["sigma"] >= rows[0].sigma > rows[1].sigma > rows[2].sigma
+    assert rows[0].delta_accuracy > rows[1].delta_accuracy > rows[2].delta_accuracy
+    assert rows[2].verdicts == {"better": 1}
 
 
 @pytest.mark.parametrize("directions", ["class-gradients", "spikes", "both"])
@@ -135,14 +193,14 @@ def test_operate_is_the_default_operation_with_its_directions(
     compared, trained, digits_images, digits_parts, directions
 ):
     name = "operate" if directions == "class-gradients" else f"operate:{directions}"
-    predicted = compared(name, splits=1).predicted[f"{name}@None"][0]
+    predicted = compared(name, splits=1).predicted[f"{name}@0.01"][0]
     split = Protocol((name,), 1, budgets=(0.0, 0.01)).make_splits(digits_images)[0]
     hs.operate(
         trained,
         training_data=digits_parts.training,
         calibration_data=digits_images.subset(split.calibration),
         heldout_data=digits_images.subset(split.heldout),
-        config=hs.SurgeryConfig(directions=directions, budget=0.0, search=QUICK.search),
+        config=hs.SurgeryConfig(directions=directions, budget=0.01, search=QUICK.search),
     )
     assert torch.equal(predict(hs.Classifier(trained), digits_images), predicted.long())
 

@@ -11,7 +11,7 @@ from hessian_surgery.comparison.protocol import Protocol
         ({"splits": 0}, "splits: got 0"),
         ({"epochs": 0}, "epochs: got 0"),
         ({"budgets": ()}, r"budgets: got \(\)"),
-        ({"budgets": (-0.1,)}, "budgets: got"),
+        ({"budgets": (-1.0,)}, "budgets: got"),
         ({"budgets": (1.0,)}, "budgets: got"),
         ({"seed": -1}, "seed: got -1"),
         ({"methods": ("magic",)}, "methods: got 'magic'"),
@@ -20,6 +20,12 @@ from hessian_surgery.comparison.protocol import Protocol
 def test_a_protocol_that_cannot_be_followed_is_refused(change, message):
     with pytest.raises(hs.InputError, match=message):
         Protocol(**change)
+
+
+def test_accuracy_may_be_asked_to_rise():
+    assert min(Protocol().budgets) == -0.003
+    protocol = Protocol(budgets=(-0.5, -0.01, 0.0))
+    assert protocol.headline == 0.0
 
 
 def test_the_references_always_come_first_and_once():

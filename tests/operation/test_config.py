@@ -39,7 +39,7 @@ def test_the_papers_settings():
 def test_the_default_operation_and_the_loop():
     default = SurgeryConfig()
     assert (default.algorithm, default.directions, default.uses_spikes) == ("default", "class-gradients", False)
-    assert (default.iterations, default.budget, default.max_drop) == (3, 0.002, None)
+    assert (default.iterations, default.budget, default.max_drop) == (1, 0.002, None)
     assert SurgeryConfig(directions="both").uses_spikes
     loop = hs.LoopConfig()
     assert (loop.algorithm, loop.iterations, loop.uses_spikes, loop.returned) == ("loop", 15, True, "best")

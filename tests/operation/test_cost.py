@@ -67,23 +67,72 @@ def test_saved_bytes_are_counted_once_and_without_weights():
     assert 8 * 4 + 4 * 4 + 8 <= saved <= 8 * 4 + 4 * 4 + 16
 
 
-def test_a_default_operation_costs_gradients_of_training_images_and_tangents(trained, digits_parts, monkeypatch):
-    """Counts the images that go back; no Hessian product is made."""
-    config = hs.SurgeryConfig(iterations=1)
-    expected = estimate_cost(hs.Classifier(trained), digits_parts.training, digits_parts.calibration, config)
-    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
-    back, logits = [], hs.Classifier.logits
+@pytest.mark.parametrize("crossed", [False, True])
+def test_a_default_operation_costs_gradients_and_passes(trained, digits_parts, digits_images, monkeypatch, crossed):
+    """Counts the images that go forward and back; no Hessian product is made.
+
+    With a hundred images of a typical class, the calibration images have gradients too.
+    """
+    config = hs.SurgeryConfig(budget=0.01)
+    data = digits_images if crossed else digits_parts.calibration
+    expected = estimate_cost(hs.Classifier(trained), digits_parts.training, data, config)
+    problem, _ = prepare(trained, digits_parts.training, data, config)
+    known = {image.numpy().tobytes() for image in data.inputs()}
+    counted = {"forward": 0, "back": 0, "gradients": 0}
+    logits = hs.Classifier.logits
 
     def counting(self, inputs):
+        """Those of the calibration set, which the first image of a batch tells from others."""
         result = logits(self, inputs)
-        back.append(len(inputs) * result.requires_grad)
+        if inputs[0].numpy().tobytes() in known:
+            counted["forward"] += len(inputs)
+            counted["back"] += len(inputs) * result.requires_grad
+        else:
+            counted["gradients"] += len(inputs) * result.requires_grad
         return result
 
     monkeypatch.setattr(hs.Classifier, "logits", counting)
-    run(DEFAULT, problem, Observer())
-    assert expected.gradients == sum(back) == len(problem.gradient_data)
-    assert expected.products == expected.backward == 0
-    assert expected.directions == 10
-    # Ten differences; the logits before and after; the report's two; at most seven fits for each
-    # objective.
-    assert expected.passes == 10 + 2 + 2 + 2 * 7
+    observer = Keeping()
+    run(DEFAULT, replace(problem, with_front=True), observer)
+    assert [record.accepted for record in observer.records] == [True]
+    assert len(observer.records[0].responses.directions) == expected.directions + 10  # the biases cost nothing
+    assert expected.products == 0
+    assert expected.directions == (20 if crossed else 10)
+    assert expected.gradients == counted["gradients"] == len(problem.gradient_data)
+    assert expected.backward == crossed
+    assert expected.backward * len(data) == counted["back"]
+    # Differences; the logits before and after; the report's two; six fits for each objective.
+    assert expected.passes == (20 + 1 if crossed else 10) + 2 + 2 + 2 * 6
+    assert expected.images == expected.passes * len(data)
+    assert counted["forward"] == (expected.passes - 2) * len(data) + 2  # two images tell where the head is
+    assert config.iterations == 1
+    again = estimate_cost(hs.Classifier(trained), digits_parts.training, data, replace(config, iterations=2))
+    assert again.passes == 2 * ((20 + 1 if crossed else 10) + 2) + 2 + 3 * 6
+
+
+def test_few_images_of_a_typical_class_have_no_gradients(trained, digits_parts, digits_images):
+    """A cap counts, and so does the typical class: the mean of the classes does not."""
+
+    def directions(data, **choices):
+        config = hs.SurgeryConfig(**choices)
+        cost = estimate_cost(hs.Classifier(trained), digits_parts.training, data, config)
+        assert (cost.backward == 1) == (cost.directions == 20)
+        return cost.directions
+
+    assert directions(digits_images) == directions(digits_images, calibration_cap=100) == 20
+    assert directions(digits_images, calibration_cap=99) == 10
+    few = torch.cat([(digits_images.labels == j).nonzero()[:99, 0] for j in range(6)])
+    many = (digits_images.labels > 5).nonzero()[:, 0].repeat(2)
+    uneven = digits_images.subset(torch.cat([few, many]))
+    assert float(uneven.counts.double().mean()) > 100
+    assert directions(uneven) == 10
+
+
+class Keeping(Observer):
+    """Keeps the records."""
+
+    def __init__(self):
+        self.records = []
+
+    def iteration(self, record):
+        self.records.append(record)

@@ -136,7 +136,7 @@ def test_every_report_says_what_the_figures_are(finished):
     print_findings(terminal, run.findings)
     assert SAID in " ".join(terminal.file.getvalue().split())
     assert "300 images in 2 folds" in terminal.file.getvalue()
-    assert SAID in to_markdown(run.findings)
+    assert SAID in to_markdown(run.findings, run.result["ended"])
     assert model_card(run).count(SAID) == 2
     assert "split: cross-fitted in 2 folds" in model_card(run)
     page = (folder / "report.html").read_text()

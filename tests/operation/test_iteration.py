@@ -20,6 +20,7 @@ from hessian_surgery.operation.driver import run
 from hessian_surgery.operation.gain import estimate_gain
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.iteration import DEFAULT, iterate, start
+from hessian_surgery.operation.iteration_record import Gain
 from hessian_surgery.operation.ladder import climb
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
@@ -164,6 +165,9 @@ def test_a_gain_within_its_standard_error_is_not_taken():
     assert (record.accepted, record.length, state.finished) == (False, 0, True)
     assert record.per_class == problem.base.tolist()
     assert all(torch.equal(p, s) for p, s in zip(problem.space.parameters, before, strict=True))
+    amount = f"{100 * record.gain.predicted:.2f} ± {100 * record.gain.error:.2f} pp"
+    said = f"Nothing was done: the best step was predicted to lower σ by {amount}, which is within noise."
+    assert DEFAULT.ended(problem, [record]) == said
 
 
 class Fragile(nn.Linear):
@@ -207,13 +211,34 @@ def test_nothing_is_done_where_nothing_is_to_gain():
     outcome = operate(model, Parts(far(0), far(0.02), far(0.01)), hs.SurgeryConfig())
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert [record.accepted for record in outcome.iterations] == [False]
-    assert "nothing was done: the best step was predicted to gain 0.00 ±" in " ".join(outcome.findings.warnings)
+    assert outcome.ended == "Nothing was done: no step within the limits was predicted to gain anything."
 
 
-def test_nothing_is_said_to_be_idle_where_a_step_was_kept():
+def test_where_a_step_was_kept_nothing_is_said_to_be_idle():
     outcome = operate(biased(), Parts(points(60, 100), points(120, 0), points(120, 1)), hs.SurgeryConfig())
     assert outcome.iterations[0].accepted
-    assert "nothing was done" not in " ".join(outcome.findings.warnings)
+    assert outcome.ended == outcome.as_dict()["ended"] == "Ended after 1 iteration, as many as asked for."
+
+
+def test_why_an_operation_ended_by_hand():
+    def ended(*changes, **choices):
+        records = [replace(record, **change) for change in changes]
+        return DEFAULT.ended(posed(biased(), hs.SurgeryConfig(**choices)), records)
+
+    _, record = iterate(problem := posed(biased()), start(problem), Observer())
+    kept, idle = {"accepted": True}, {"accepted": False, "length": 0.0}
+    assert ended(kept, kept, iterations=2) == "Ended after 2 iterations, as many as asked for."
+    assert ended(kept, iterations=2) == "Ended after 1 iteration, as another would hardly gain more than noise."
+    broke = "the best step broke a limit or gained nothing when it was measured, even when halved."
+    assert ended({"accepted": False}) == f"Nothing was done: {broke}"
+    assert ended(kept, {"accepted": False}, iterations=2) == f"Nothing more was done: {broke}"
+    unsure = idle | {"gain": Gain(0.0012, 0.003)}
+    amount = "0.12 ± 0.30 pp, which is within noise."
+    assert ended(unsure) == f"Nothing was done: the best step was predicted to lower σ by {amount}"
+    words = f"the best step was predicted to lift the worst class by {amount}"
+    assert ended(kept, unsure, target="worst", iterations=3) == f"Nothing more was done: {words}"
+    none = idle | {"coefficients": [0.0] * 6}
+    assert ended(none) == "Nothing was done: no step within the limits was predicted to gain anything."
 
 
 def test_iterations_end_when_none_gains_or_when_there_are_enough(monkeypatch):
@@ -223,6 +248,7 @@ def test_iterations_end_when_none_gains_or_when_there_are_enough(monkeypatch):
     accepted = [record.accepted for record in observer.records]
     assert 1 < len(accepted) < 9
     assert accepted == [True] * (len(accepted) - 1) + [False]
+    assert DEFAULT.ended(problem, observer.records).startswith("Nothing more was done: ")
     once = Keeping()
     run(DEFAULT, posed(biased(), hs.SurgeryConfig(iterations=1)), once)
     assert [record.accepted for record in once.records] == [True]
@@ -233,9 +259,10 @@ def test_no_iteration_is_begun_that_would_hardly_be_worth_it(monkeypatch):
     records = {}
     for rest in (0.0, 6.0):
         monkeypatch.setattr(gains, "REST", rest)
-        observer = Keeping()
-        run(DEFAULT, posed(biased(), hs.SurgeryConfig(iterations=9)), observer)
+        problem, observer = posed(biased(), hs.SurgeryConfig(iterations=9)), Keeping()
+        run(DEFAULT, problem, observer)
         records[rest] = observer.records
+    assert DEFAULT.ended(problem, records[6.0]).endswith(", as another would hardly gain more than noise.")
     kept = [record.gain.predicted < 6 * record.gain.error for record in records[0.0]]
     assert len(records[6.0]) == kept.index(True) + 1 < len(records[0.0])
     assert [r.per_class for r in records[6.0]] == [r.per_class for r in records[0.0]][: len(records[6.0])]
@@ -364,6 +391,7 @@ def test_a_target_that_was_missed_is_said(trained, digits_parts, monkeypatch):
     monkeypatch.setattr(iteration, "try_step", lambda *_: None)
     outcome = operate(trained, digits_parts, hs.SurgeryConfig(targets={"9": 0.5}, max_drop=0.2))
     assert any("target 9=0.5 is missed on the calibration images" in w for w in outcome.findings.warnings)
+    assert outcome.ended == "Nothing was done: no step was predicted to come nearer to the targets beyond noise."
 
 
 def test_a_class_of_a_single_image_is_refused_by_name():

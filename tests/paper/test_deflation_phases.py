@@ -48,6 +48,7 @@ def test_a_phased_operation_runs_whole(trained, digits_parts, phased):
     stale = [record.deflation and record.deflation.get("stale") for record in outcome.iterations]
     assert [value is not None for value in stale] == [False, False, True, False, True, False]
     assert outcome.as_dict()["iterations"][4]["deflation"]["vectors"] == 8
+    assert outcome.ended == "Ended after 6 iterations, as many as asked for."
 
 
 def test_a_phased_run_goes_on_where_it_was(trained, digits_parts, phased, tmp_path):
@@ -71,12 +72,10 @@ def test_phases_beyond_the_curvature_end_the_run(digits_parts, quick):
     for parameter in net.parameters():
         torch.nn.init.zeros_(parameter)
     config = replace(quick, iterations=1, phases=3, search=replace(quick.search, spikes=9), parameters="*.bias")
-    said = []
-    observer = Observer()
-    observer.remark = said.append
-    outcome = operate(net, digits_parts, config, observer=observer)
+    outcome = operate(net, digits_parts, config)
     assert len(outcome.iterations) == 1
-    assert "after 9 spikes the curvature left is rounding" in said[-1]
+    said = "Ended after 1 iteration, as no spikes were left: after 9 spikes the curvature left is rounding ("
+    assert outcome.ended.startswith(said)
 
 
 def test_staleness_and_overlap_by_hand(batch):

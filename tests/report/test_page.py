@@ -10,6 +10,7 @@ from conftest import operate
 from hessian_surgery.evidence.paired_tests import ClassTest
 from hessian_surgery.model.smallnet import SmallNet
 from hessian_surgery.report.explorer import explored_command
+from hessian_surgery.report.markdown import to_markdown
 from hessian_surgery.report.markup import embedded, name, short, text
 from hessian_surgery.report.provenance import command_line, reproduction
 from hessian_surgery.report.run import load_run
@@ -62,7 +63,7 @@ CONFIGS = {
 def outcome(request, _trained, digits_parts):
     module = SmallNet(10)
     module.load_state_dict(_trained)
-    return operate(module.eval(), digits_parts, CONFIGS[request.param])
+    return operate(module.eval(), digits_parts, CONFIGS[request.param], front=True)
 
 
 def test_the_page_says_all_that_was_found(outcome, tmp_path):
@@ -77,6 +78,8 @@ def test_the_page_says_all_that_was_found(outcome, tmp_path):
     assert ("spectrum" in places) == (run.config["algorithm"] == "loop")
     assert ("explore" in places) == (run.config["algorithm"] == "default")
     assert text(outcome.verdict.sentence) in page
+    assert f"<p>{text(outcome.ended)}</p>" in page
+    assert outcome.ended in to_markdown(outcome.findings, outcome.ended)
     after = outcome.findings.heldout.metrics()[1]
     assert all(f">{100 * value:.1f} <small>" in page for value in after.per_class)
     assert page.count('<tr><th scope="row"><bdi>') >= 10

@@ -196,6 +196,7 @@ def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
     else:
         print_findings(Console(), outcome.findings)
         notes().print(describe_choices(outcome.choices), highlight=False)
+        notes().print(outcome.ended, highlight=False, markup=False)
     print_notes([f"run folder: {folder}", f"report: {folder / PAGE}"])
 
 

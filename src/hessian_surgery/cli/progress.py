@@ -10,7 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 
-# Where each stage starts within an iteration's part of the bar, and its share of that part.
+# Where each stage starts within an iteration's part of the bar, and its share of that part. If no
+# spikes are sought, directions have the share of "lanczos" as well.
 STAGES = {
     "lanczos": (0.0, 0.3),
     "sensitivity": (0.3, 0.65),
@@ -77,6 +78,7 @@ class TerminalObserver(BarObserver):
         self._opening = list(opening)
         self._total = iterations
         self._finished = 0
+        self._sought = False
         self._before = ""
         self._remarks: set[str] = set()
 
@@ -96,8 +98,12 @@ class TerminalObserver(BarObserver):
     def stage(self, name: str, done: int, total: int) -> None:
         """Move the bar within the current iteration."""
         self._print_remarks()
+        self._sought = self._sought or name == "lanczos"
         start, share = STAGES[name]
-        text = f"{self._before}iteration {self._finished + 1}/{self._total} · {name} {done}/{total}"
+        if name == "directions" and not self._sought:
+            start, share = 0.0, start + share
+        number = f"iteration {self._finished + 1}/{self._total} · " if self._total > 1 else ""
+        text = f"{self._before}{number}{name} {done}/{total}"
         position = self._finished + start + share * done / total
         # Refresh at the end, so that a quick stage shows too.
         self._progress.update(self._task, completed=position, description=text, refresh=done == total)

@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 
 from hessian_surgery.cli.options import Figures, Json, RunFolder
-from hessian_surgery.cli.output import print_json, print_notes
+from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.tables import print_findings
 from hessian_surgery.errors import InputError
-from hessian_surgery.operation.outcome import load_findings
+from hessian_surgery.operation.outcome import load_findings, read_result
 from hessian_surgery.report.figure_files import run_figures, save_figures
 from hessian_surgery.report.markdown import to_markdown
 from hessian_surgery.report.run import load_run
@@ -44,12 +44,14 @@ def report(options: ReportOptions) -> None:
         if not (options.as_json or options.markdown):
             return
     findings = load_findings(options.run)
+    ended = read_result(options.run)["ended"]
     if options.as_json:
         promises = [promise.as_dict() for promise in findings.promises]
         note = {"note": findings.note} if findings.note else {}
         figures = {"verdict": vars(findings.verdict), "promises": promises, "tests": findings.tests.as_dict()}
         print_json(figures | note)
     elif options.markdown:
-        print(to_markdown(findings), end="")
+        print(to_markdown(findings, ended), end="")
     else:
         print_findings(Console(), findings)
+        notes().print(ended, highlight=False, markup=False)

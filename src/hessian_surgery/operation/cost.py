@@ -78,13 +78,14 @@ def estimate_cost(
     search = config.search
     iterations = config.total_iterations
     spikes = search.count(classes) if config.uses_spikes else 0
-    crossed = config.uses_gradients and enough_images(calibration_data.counts)
+    counts = calibration_data.counts
+    if config.calibration_cap is not None:
+        counts = counts.clamp(max=config.calibration_cap)
+    crossed = config.uses_gradients and enough_images(counts)
     gradients = (1 + crossed) * classes if config.uses_gradients else 0
     steps = min(search.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
-    images = len(calibration_data)
-    if config.calibration_cap is not None:
-        images = int(calibration_data.counts.clamp(max=config.calibration_cap).sum())
-    work = algorithm_of(config).work(config, classes, images, classifier.device)
+    images = int(counts.sum())
+    work = algorithm_of(config).work(config, counts, classifier.device)
     storage = Storage(0)
     graph_images = MICRO
     if spikes:

@@ -1,11 +1,12 @@
 """The driver: what an algorithm is, and how one is run, kept in a folder and resumed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
 from hessian_surgery.curvature.search import NoSpikes
 from hessian_surgery.errors import InputError
@@ -36,10 +37,12 @@ class Ending:
     Attributes:
         accuracy: class accuracies (C,) of these weights on the calibration data.
         front: predictions for other objectives and budgets, if the algorithm makes any.
+        spent: why no more spikes could be found, if that ended the run.
     """
 
     accuracy: Array
     front: dict[str, Any] | None = None
+    spent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,11 @@ class Algorithm(Generic[S]):
         asked: what the operation was asked for, which the verdict is about.
         warnings: what should be said about a finished run, from its records and the class
             accuracies (C,) that it reached.
+        ended: why no iteration was left to do, in one sentence, from the records.
         pack: a state as tensors and plain values for a file; the present weights are kept anyway.
             It gets the folder, for what is kept in files of its own, and the run's identity.
         unpack: the inverse.
-        work: what it would have to do, from config, classes, calibration images and device.
+        work: what it would have to do, from config, calibration images of each class (C,), device.
     """
 
     record: type[IterationRecord]
@@ -87,9 +91,10 @@ class Algorithm(Generic[S]):
     choices: Callable[[Problem[Any]], dict[str, Any]]
     asked: Callable[[Problem[Any]], Asked]
     warnings: Callable[[Problem[Any], Sequence[Any], Array], tuple[str | None, ...]]
+    ended: Callable[[Problem[Any], Sequence[Any]], str]
     pack: Callable[[Path, Problem[Any], S, str], Packed]
     unpack: Unpack[S]
-    work: Callable[[Any, int, int, torch.device], Work]
+    work: Callable[[Any, Tensor, torch.device], Work]
 
 
 def run(
@@ -109,18 +114,32 @@ def run(
         keep: called with the state after each iteration, after the observer.
     """
     state = algorithm.start(problem) if state is None else state
+    spent = None
     while not algorithm.finished(problem, state):
         try:
             state, record = algorithm.iterate(problem, state, observer)
         except NoSpikes as reason:
             if not algorithm.may_end(state):
                 raise
-            observer.remark(f"{reason}; what was done so far counts")
+            spent = str(reason)
             break
         observer.iteration(record)
         if keep is not None:
             keep(state)
-    return algorithm.finish(problem, state)
+    return replace(algorithm.finish(problem, state), spent=spent)
+
+
+def why_ended(algorithm: Algorithm[Any], problem: Problem[Any], records: Sequence[Any], ending: Ending) -> str:
+    """Why a run ended, in one sentence."""
+    if ending.spent is None:
+        return algorithm.ended(problem, records)
+    why = ending.spent.partition(": ")[2]
+    return f"Ended after {iterations_of(len(records))}, as no spikes were left: {why}."
+
+
+def iterations_of(count: int) -> str:
+    """So many iterations, in words."""
+    return f"{count} iteration{'' if count == 1 else 's'}"
 
 
 def run_in_folder(

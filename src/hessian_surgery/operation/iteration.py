@@ -17,7 +17,7 @@ from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.crossfit import PredictedStep
-from hessian_surgery.operation.driver import Algorithm, Ending, Work
+from hessian_surgery.operation.driver import Algorithm, Ending, Work, iterations_of
 from hessian_surgery.operation.feasibility import require_reachable
 from hessian_surgery.operation.gain import is_worth_a_step, is_worth_another
 from hessian_surgery.operation.goal import Goal
@@ -171,7 +171,7 @@ def _asked(problem: Problem[SurgeryConfig]) -> Asked:
     return Asked(config.target, config.budget, config.targets, limits)
 
 
-def _warnings(problem: Problem[SurgeryConfig], records: Sequence[StepRecord], reached: Array) -> tuple[str | None, ...]:
+def _warnings(problem: Problem[SurgeryConfig], _records: Sequence[StepRecord], reached: Array) -> tuple[str, ...]:
     classes = problem.calibration_data.classes
     missed = [
         f"target {name}={wanted:g} is missed on the calibration images: "
@@ -179,18 +179,27 @@ def _warnings(problem: Problem[SurgeryConfig], records: Sequence[StepRecord], re
         for name, wanted in problem.config.targets.items()
         if reached[classes.index(name)] < wanted
     ]
-    return (_idle_warning(bool(problem.config.targets), records), *missed)
+    return tuple(missed)
 
 
-def _idle_warning(targets: bool, records: Sequence[StepRecord]) -> str | None:
-    """Why the operation did nothing, if it did nothing."""
-    if any(record.accepted for record in records):
-        return None
-    if targets:
-        return "nothing was done: no step was predicted to come nearer to the targets beyond noise, or it broke a limit"
-    gain = records[0].gain
-    amount = f"{100 * gain.predicted:.2f} ± {100 * gain.error:.2f} pp"
-    return f"nothing was done: the best step was predicted to gain {amount}, or broke a limit"
+def _ended(problem: Problem[SurgeryConfig], records: Sequence[StepRecord]) -> str:
+    """Why no iteration was left to do."""
+    config = problem.config
+    last = records[-1]
+    if last.accepted:
+        enough = len(records) >= config.iterations
+        why = "as many as asked for" if enough else "as another would hardly gain more than noise"
+        return f"Ended after {iterations_of(len(records))}, {why}."
+    done = "Nothing more was done" if len(records) > 1 else "Nothing was done"
+    if last.length > 0:
+        return f"{done}: the best step broke a limit or gained nothing when it was measured, even when halved."
+    if not any(last.coefficients):
+        return f"{done}: no step within the limits was predicted to gain anything."
+    if config.targets:
+        return f"{done}: no step was predicted to come nearer to the targets beyond noise."
+    aim = "lower σ" if config.target == "sigma" else "lift the worst class"
+    amount = f"{100 * last.gain.predicted:.2f} ± {100 * last.gain.error:.2f} pp"
+    return f"{done}: the best step was predicted to {aim} by {amount}, which is within noise."
 
 
 def _pack(_folder: Path, _problem: Problem[SurgeryConfig], state: DefaultState, _identity: str) -> Packed:
@@ -213,10 +222,11 @@ def _unpack(
     return DefaultState(accuracy=tensors["accuracy"].numpy(), **plain)
 
 
-def _work(config: SurgeryConfig, classes: int, images: int, device: torch.device) -> Work:
+def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
     """Passes at most: for the directions, the logits before and after, and the measured fits."""
+    classes = len(counts)
     spikes = config.search.count(classes) if config.uses_spikes else 0
-    crossed = config.uses_gradients and enough_images(torch.tensor(images / classes))
+    crossed = config.uses_gradients and enough_images(counts)
     gradients = (1 + crossed) * classes if config.uses_gradients else 0
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
     measured = len(PRICES) * (config.iterations + 1)
@@ -234,6 +244,7 @@ DEFAULT = Algorithm(
     choices=_choices,
     asked=_asked,
     warnings=_warnings,
+    ended=_ended,
     pack=_pack,
     unpack=_unpack,
     work=_work,

@@ -20,7 +20,7 @@ from hessian_surgery.model.evaluation import Answers, answer
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
-from hessian_surgery.operation.driver import Ending, run_in_folder
+from hessian_surgery.operation.driver import Ending, run_in_folder, why_ended
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.folds import Kept, answer_in_folds, divide, unlike_warning
 from hessian_surgery.operation.front import describe_front
@@ -121,7 +121,8 @@ def _operate(
     base_weights = stored_state(module, kept.stored_as)
     for sentence in judge.leaks.sentences:
         observer.remark(sentence)
-    records, ending = run_in_folder(algorithm_of(problem.config), problem, kept.folder, kept.resume, observer)
+    algorithm = algorithm_of(problem.config)
+    records, ending = run_in_folder(algorithm, problem, kept.folder, kept.resume, observer)
     problem.space.round_to(kept.stored_as or {})
     data = problem.calibration_data
     after = answer(problem.classifier, data, problem.config.batch_size)
@@ -134,16 +135,16 @@ def _operate(
         after, moved = answer_in_folds(problem, before, judge.fold_of, start, kept, observer)
         warnings += unlike_warning(moved, any(record.accepted for record in records))
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
-    asked = algorithm_of(problem.config).asked(problem)
-    findings = make_findings(calibration, held, asked, warnings, problem.config.seed)
+    findings = make_findings(calibration, held, algorithm.asked(problem), warnings, problem.config.seed)
     findings = replace(findings, folds=None if judge.fold_of is None else int(judge.fold_of.max()) + 1)
     return Outcome(
         config=problem.config,
         findings=findings,
         iterations=tuple(records),
+        ended=why_ended(algorithm, problem, records, ending),
         front=_front(ending, findings),
         structure=analyse(np.array(records[0].responses.values), data.classes),
-        choices=algorithm_of(problem.config).choices(problem),
+        choices=algorithm.choices(problem),
         split=_split(problem, findings, judge.leaks),
         seconds=0.0,
         environment=environment(problem.classifier.device),

@@ -82,6 +82,7 @@ class Outcome:
         config: the choices it was made with.
         findings: what changed.
         iterations: one record per iteration.
+        ended: why there were no more, in one sentence.
         front: predictions for the held-out images at other objectives and budgets; None for the
             loop.
         structure: of the first iteration's S.
@@ -98,6 +99,7 @@ class Outcome:
     config: OperationConfig
     findings: Findings
     iterations: tuple[IterationRecord, ...]
+    ended: str
     front: dict[str, Any] | None
     structure: SensitivityStructure
     choices: dict[str, Any]
@@ -126,6 +128,7 @@ class Outcome:
             "before": {name: pair[0].as_dict() for name, pair in metrics.items()},
             "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
             "iterations": [record.as_dict() for record in self.iterations],
+            "ended": self.ended,
             "front": self.front,
             "asked": found.asked.as_dict(),
             "verdict": asdict(found.verdict),

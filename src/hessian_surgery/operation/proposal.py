@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.directions.biases import bias_directions
-from hessian_surgery.directions.calibration_gradients import calibration_gradients
+from hessian_surgery.directions.calibration_gradients import calibration_gradients, enough_images
 from hessian_surgery.directions.class_gradients import class_gradients
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after_steps
@@ -138,8 +139,16 @@ def find_directions(
     """What the config asks for at the present weights: biases, class gradients, spikes."""
     config = problem.config
     data = problem.calibration_data
-    progress = partial(observer.stage, "directions")
-    probe = Probe(problem.classifier, problem.space, data, logits, config.batch_size, progress)
+    done = count(1)
+    units = _direction_units(problem, spikes)
+    probe = Probe(
+        problem.classifier,
+        problem.space,
+        data,
+        logits,
+        config.batch_size,
+        lambda *_: observer.stage("directions", next(done), units),
+    )
     first, _ = next(data.batches(2, problem.classifier.device))
     bias = bias_directions(probe, find_head(problem.classifier, first))
     families = [] if bias is None else [bias]
@@ -150,6 +159,16 @@ def find_directions(
     if spikes is not None:
         families.append(spike_directions(probe, spikes))
     return join(families)
+
+
+def _direction_units(problem: Problem[SurgeryConfig], spikes: Spectrum | None) -> int:
+    """How often progress is told while directions are found: for each gradient and each slope.
+
+    A class has two of them; from the calibration images three more, as each half has a gradient.
+    """
+    data = problem.calibration_data
+    gradients = 0 if problem.gradient_data is None else 5 if enough_images(data.counts) else 2
+    return gradients * len(data.classes) + (0 if spikes is None else len(spikes))
 
 
 def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions) -> Surrogate:

@@ -5,12 +5,14 @@ a step, accepts it or rolls it back, and adapts the amplitude, the length that a
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.operators import Operator
@@ -18,7 +20,7 @@ from hessian_surgery.curvature.search import NoSpikes, SpikeFinder
 from hessian_surgery.directions.family import numbered
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
-from hessian_surgery.operation.driver import Algorithm, Ending, Work
+from hessian_surgery.operation.driver import Algorithm, Ending, Work, iterations_of
 from hessian_surgery.operation.goal import Target
 from hessian_surgery.operation.iteration_record import Responses
 from hessian_surgery.operation.observer import Observer, timed
@@ -251,13 +253,21 @@ def _asked(problem: Problem[LoopConfig]) -> Asked:
     return Asked(problem.config.target, limits=limits if problem.config.reference == "start" else {})
 
 
-def _work(config: LoopConfig, classes: int, images: int, _device: torch.device) -> Work:
+def _ended(problem: Problem[LoopConfig], records: Sequence[LoopRecord]) -> str:
+    """Why no iteration was left to do: all were done, or patience ran out."""
+    config = problem.config
+    enough = len(records) >= config.total_iterations
+    why = "as many as asked for" if enough else f"as the last {config.patience} gained nothing (patience)"
+    return f"Ended after {iterations_of(len(records))}, {why}."
+
+
+def _work(config: LoopConfig, counts: Tensor, _device: torch.device) -> Work:
     """Passes for S and a check in each iteration; images that a temperature is matched on."""
-    spikes = config.search.count(classes)
+    spikes = config.search.count(len(counts))
     iterations = config.total_iterations
     if config.sensitivity == "differences":
         return Work(iterations * (2 * spikes + 1) + 2)
-    matching = 2 * min(spikes, MATCHED_ALONG) * min(images, MATCHED_ON)
+    matching = 2 * min(spikes, MATCHED_ALONG) * min(int(counts.sum()), MATCHED_ON)
     return Work(iterations * 2 + 2, backward=iterations, extra_images=iterations * matching)
 
 
@@ -271,6 +281,7 @@ LOOP = Algorithm(
     choices=_choices,
     asked=_asked,
     warnings=lambda problem, records, reached: (),
+    ended=_ended,
     pack=pack,
     unpack=unpack,
     work=_work,

@@ -22,7 +22,7 @@ def model_card(run: Run) -> str:
         f"# {plain(title)}",
         f"A trained classifier. Hessian Surgery {__version__} moved its weights a little to raise its weak classes and "
         "protect its strong ones. No class was added, no layer was changed, and the model was not trained again.",
-        "## Results on held-out images\n\n" + to_markdown(run.findings).strip(),
+        "## Results on held-out images\n\n" + to_markdown(run.findings, run.result["ended"]).strip(),
         _acceptance(run),
         "## Intended use\n\nUse it in place of the original model, for the same inputs and classes, if even accuracy "
         "across classes matters. The table above says what each class gained and lost. "

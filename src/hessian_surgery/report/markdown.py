@@ -20,15 +20,20 @@ SUMMARY = {
 MANY_CLASSES = 24
 
 
-def to_markdown(findings: Findings) -> str:
-    """Write the verdict, promises, the figures over all classes, each class, flows and warnings."""
+def to_markdown(findings: Findings, ended: str) -> str:
+    """Write the verdict, promises, the figures over all classes, each class, flows and warnings.
+
+    Args:
+        findings: what changed.
+        ended: why the iterations ended.
+    """
     images = findings.heldout
     tests = findings.tests
     before, after = images.metrics()
     judged = findings.note or f"{len(images.labels)} held-out images."
     lines = [f"**{plain(findings.verdict.sentence)}**", ""]
     lines += [*(f"- {plain(line)}" for line in promise_lines(findings.promises)), ""] if findings.promises else []
-    lines += [judged, ""]
+    lines += [judged, "", plain(ended), ""]
     lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in summary_rows(findings)] + [""]
     lines += [

@@ -245,5 +245,5 @@ def _iterations(run: Run) -> Section:
         '<p class="note">Filled marks were accepted; crosses and hollow bars were rolled back. '
         "Iteration 0 is the model as it is.</p>"
     )
-    body = drawn + legend + folded("Iterations as a table", listed)
+    body = f"<p>{text(run.result['ended'])}</p>" + drawn + legend + folded("Iterations as a table", listed)
     return Section("iterations", "Iterations: σ and steps", body)

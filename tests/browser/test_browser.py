@@ -81,7 +81,7 @@ def reports(chromium, tmp_path_factory, _trained, digits_parts):
     outcome = operate(net(), renamed(digits_parts, HOSTILE), SHORT)
     save_run(outcome, place / "hostile", {"data": "<b>", "out": "'\"<i>"})
     module, parts = hundred_classes()
-    outcome = hs.operate(module, **parts, config=hs.SurgeryConfig(budget=0.02, iterations=1))
+    outcome = hs.operate(module, **parts, config=hs.SurgeryConfig(budget=0.02, iterations=1), front=True)
     save_run(outcome, place / "hundred", inputs)
     outcome = operate(net(), digits_parts, hs.LoopConfig(iterations=3, search=hs.SpikeSearch(hessian_samples=64)))
     save_run(outcome, place / "loop", inputs)

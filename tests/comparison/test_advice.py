@@ -32,6 +32,7 @@ def fronts(gains, bias_effect=-0.05, bias=None):
         headline=0.002,
         base={"accuracy": 0.9, "sigma": 0.13, "worst": 0.5, "balanced_accuracy": 0.8},
         rows=(bias or row("class-bias"), *(row(name) for name in gains)),
+        at_headline={},
         bias_effect=effect,
         gains={
             name: Gain(around(sigma), around(sigma), around(accuracy), around(bias_effect + sigma), around(accuracy))

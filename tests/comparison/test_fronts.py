@@ -53,6 +53,30 @@ def test_a_front_by_hand():
     assert front_at(np.array([0.9, 0.9]), np.array([0.2, 0.1]), 0.9) == 0.1
 
 
+def test_a_front_where_the_headline_budget_is_lost():
+    """Two methods at one budget each: their fronts are chords from the original model."""
+    labels = np.repeat(np.arange(3), 4000)
+    found, _ = compared(
+        labels,
+        {
+            "nothing": predictions(labels, [0.70, 0.85, 0.97], 0),
+            "class-bias": predictions(labels, [0.77, 0.83, 0.90], 1),
+            "operate": predictions(labels, [0.80, 0.83, 0.87], 2),
+        },
+    )
+    ours = found.at_headline["operate"]
+    bias = found.at_headline["class-bias"]
+    assert set(found.at_headline) == {"class-bias", "operate"}
+    assert bias["against_class_bias"].difference == 0
+    assert ours["sigma_change"].difference < bias["sigma_change"].difference < 0
+    gap = ours["sigma_change"].difference - bias["sigma_change"].difference
+    assert ours["against_class_bias"].difference == pytest.approx(gap)
+    rows = {row.name: row for row in found.rows}
+    lost = -rows["operate"].delta_accuracy
+    chord = rows["operate"].sigma_change.difference * min(1.0, 0.002 / lost) if lost > 0 else None
+    assert chord is None or ours["sigma_change"].difference == pytest.approx(chord, abs=0.003)
+
+
 points = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.5)), min_size=1, max_size=8)
 
 

@@ -30,13 +30,20 @@ def require_reachable(goal: Goal, found: Sequence[PredictedStep], classes: tuple
     allowed = [step for step in found if goal.allows(step.rates)] or found[:1]
     nearest = min(allowed, key=lambda step: goal.score(step.rates))
     likely = nearest.rates.per_class - goal.known_noise.expected
+    spare = goal.surety * goal.known_noise.spread
     reached = ", ".join(
-        f"{classes[j]} {100 * likely[j]:.1f} % (wanted {100 * wanted:.1f} %)" for j, wanted in goal.targets.items()
+        f"{classes[j]} {100 * likely[j]:.1f} % (wanted {100 * wanted:.1f} %{_to_spare(spare[j])})"
+        for j, wanted in goal.targets.items()
     )
     raise Infeasible(
         f"target: cannot be reached within the limits by a first step. At best, on images not fitted to: {reached}. "
         f"{_what_blocks(goal, found, nearest, classes)}"
     )
+
+
+def _to_spare(spare: float) -> str:
+    """What must be to spare because accuracies are uncertain, if anything."""
+    return f" and {100 * spare:.1f} pp to spare" if spare else ""
 
 
 def _what_blocks(goal: Goal, found: Sequence[PredictedStep], nearest: PredictedStep, classes: tuple[str, ...]) -> str:

@@ -88,8 +88,7 @@ def iterate(
     with timed(seconds, "plan"):
         proposal = decide(found, goal, problem.config.seed)
         if first:
-            steps = found.candidates.steps
-            require_reachable(replace(goal, surety=0.0), steps, problem.calibration_data.classes)
+            require_reachable(goal, found.candidates.steps, problem.calibration_data.classes)
     with timed(seconds, "front"):
         front = find_front(problem, found) if first and problem.with_front else None
         observer.stage("plan", 1, 1)

@@ -33,6 +33,13 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
+def _verdicts(row: Row) -> str:
+    """Say how many splits had each verdict."""
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in row.verdicts.items())
+    at = "" if row.budget is None else f" at a budget of {100 * row.budget:g} pp"
+    return f"Verdicts on {plain(row.name)}{at}, one for each split: {counted}."
+
+
 def to_markdown(fronts: Fronts) -> str:
     """Write the table, the advice and each direction's share of class bias as Markdown."""
     base = fronts.base
@@ -50,6 +57,7 @@ def to_markdown(fronts: Fronts) -> str:
     seconds = {row.name: f"{row.seconds:.1f}" for row in fronts.rows}
     lines += ["| " + " | ".join((*map(plain, cells), seconds[cells[0]])) + " |" for cells in table_rows(fronts)]
     lines += ["", f"**{plain(advise(fronts).sentence)}**"]
+    lines += [line for row in fronts.rows if row.verdicts for line in ("", _verdicts(row))]
     lines += [line for warning in fronts.warnings for line in ("", f"> {plain(warning)}")]
     for name, shares in fronts.bias_shares.items():
         listed = ", ".join(f"{share:.2f}" for share in shares[:20]) + (", …" if len(shares) > 20 else "")

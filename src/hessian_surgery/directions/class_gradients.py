@@ -45,7 +45,7 @@ def gradient_vectors(probe: Probe, images: LabelledSet, argument: str) -> tuple[
     in Adam: each weight's entry is divided by the root mean square s of that weight's gradients
     over small batches. The mean of s over all weights is added to the divisor, which avoids
     division by zero. Without preconditioning, a few weights with large gradients would take up the
-    whole step (docs/evidence/operation.md).
+    whole step (docs/evidence/development.md).
 
     Args:
         probe: the model, and the logits that set the temperature.

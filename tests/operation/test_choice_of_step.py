@@ -54,7 +54,7 @@ def test_a_limit_that_must_be_sure_is_met_by_standard_errors():
     candidates = make_candidates([[nothing], [near, far]], LABELS, 3)
     limited = replace(FREE, limits=np.array([-np.inf, -np.inf, 0.9]))
     assert candidates.choose(limited).step is near
-    assert candidates.choose(replace(limited, surety=1.28)).step is far
+    assert candidates.choose(replace(limited, limit_surety=1.28)).step is far
 
 
 def test_a_larger_family_must_be_better_by_more_than_noise():
@@ -95,5 +95,5 @@ def test_the_choice_is_among_accuracies_without_noise():
     nothing, lifted = step(0.7, 0.8, 0.8), step(0.8, 0.8, 0.8)
     candidates = make_candidates([[nothing], [lifted]], LABELS, 3)
     assert candidates.choose(FREE).step is lifted
-    noise = ClassNoise(np.array([-0.1, 0.0, 0.0]), np.zeros(3))
+    noise = ClassNoise(np.array([-0.1, 0.0, 0.0]), np.zeros(3), np.zeros(3))
     assert candidates.choose(replace(FREE, noise=noise)).step is nothing

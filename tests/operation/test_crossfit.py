@@ -6,7 +6,7 @@ import torch
 
 from hessian_surgery.evidence.class_noise import class_noise
 from hessian_surgery.operation.coefficient_fit import PRICES, SHARES, fit_path
-from hessian_surgery.operation.crossfit import FOLDS, Surrogate, cross_fit, make_folds
+from hessian_surgery.operation.crossfit import FOLDS, LogitwiseSurrogate, Surrogate, cross_fit, make_folds
 from hessian_surgery.operation.goal import Goal
 
 FREE = Goal("sigma", 0.0, np.full(3, -np.inf))
@@ -46,6 +46,19 @@ def test_a_surrogate_by_hand():
     part = found.subset(torch.tensor([1]))
     assert (part.logits.tolist(), part.labels.tolist()) == ([[0.0, 2.0]], [1])
     assert part.at(torch.tensor([0.5, 2.0])).tolist() == [[0.0, -4.0]]
+
+
+def test_changes_of_single_logits_are_the_dense_ones():
+    surrogate = made_up()
+    draw = torch.Generator().manual_seed(5)
+    changes = torch.randn(2, len(surrogate.labels), 3, generator=draw)
+    slim = LogitwiseSurrogate(surrogate.logits, changes, surrogate.labels, 3)
+    dense = replace(surrogate, changes=(changes[:, None] * torch.eye(3)[:, None, :]).flatten(0, 1))
+    coefficients = torch.randn(6, generator=draw)
+    assert slim.size == dense.size == 6
+    assert torch.allclose(slim.at(coefficients), dense.at(coefficients), atol=1e-6)
+    some = torch.tensor([3, 50, 7])
+    assert torch.allclose(slim.subset(some).at(coefficients), dense.at(coefficients)[some], atol=1e-6)
 
 
 def test_every_fold_holds_an_even_part_of_each_class():

@@ -67,7 +67,7 @@ def test_limits_that_only_block_together_are_named_together():
 
 def test_where_no_limit_blocks_the_directions_are_at_their_end():
     with pytest.raises(
-        Infeasible, match=r"No limit blocks it: these directions reach no further .*Lower the target\.$"
+        Infeasible, match=r"No single limit blocks it: no predicted step goes far enough .*Lower the target\.$"
     ):
         require_reachable(goal(0.9, floor=0.0, limits=FREE), FOUND, NAMES)
 

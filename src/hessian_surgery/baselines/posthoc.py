@@ -23,7 +23,7 @@ from hessian_surgery.directions.family import Directions, join
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import Rates, logit_unit, rates
 from hessian_surgery.operation.choice import Candidates
-from hessian_surgery.operation.crossfit import AfterCoefficients, Surrogate
+from hessian_surgery.operation.crossfit import AfterCoefficients, LogitwiseSurrogate, Surrogate
 from hessian_surgery.operation.goal import Goal, make_goal
 from hessian_surgery.operation.ladder import climb, prior_shift
 from hessian_surgery.operation.protection import default_max_drop, default_threshold
@@ -105,14 +105,12 @@ def tau_norm(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> O
 def class_bias(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
     """One number per class, added to its logit."""
     logits = state.logits[calibration]
-    width = logits.shape[1]
-    unit = logit_unit(logits) * math.sqrt(width)
-    shifts = unit * torch.eye(width, device=logits.device)[:, None, :].expand(width, len(logits), width)
+    unit = logit_unit(logits) * math.sqrt(logits.shape[1])
 
     def edit(coefficients: Array) -> LogitMap:
         return _map(outputs, shift=unit * torch.from_numpy(coefficients))
 
-    return _offer(outputs, logits, shifts, calibration, edit)
+    return _offer(outputs, logits, unit * torch.ones_like(logits)[None], calibration, edit)
 
 
 def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
@@ -122,13 +120,13 @@ def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor
     # As for directions, a coefficient of 1 moves all logits by `logit_unit`, root mean square.
     unit = logit_unit(logits) * math.sqrt(width)
     factor = unit / max(float(logits.square().mean().sqrt()), 1e-6)
-    shifts = torch.eye(width, device=logits.device)[:, None, :].expand(width, len(logits), width)
 
     def edit(coefficients: Array) -> LogitMap:
         scale, shift = torch.from_numpy(coefficients).split(width)
         return _map(outputs, 1 + factor * scale, unit * shift)
 
-    return _offer(outputs, logits, torch.cat([factor * shifts * logits, unit * shifts]), calibration, edit)
+    changes = torch.stack([factor * logits, unit * torch.ones_like(logits)])
+    return _offer(outputs, logits, changes, calibration, edit)
 
 
 def last_layer(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
@@ -161,9 +159,10 @@ def step_along(family: str, count: int | None = None) -> PosthocMethod:
 
 
 def operation_step(family: str) -> PosthocMethod:
-    """Make the method that takes the step of the default operation's first iteration.
+    """Make the method that takes a step like the default operation's.
 
-    It moves along the head's biases and a family. Strong classes are protected, as by default.
+    It moves along the head's biases and a family, but not along gradients of the calibration
+    images. Strong classes are protected, as by default.
     """
 
     def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
@@ -224,11 +223,14 @@ def _offer(
     calibration: Tensor,
     edit: Callable[[Array], LogitMap],
 ) -> Offer:
-    """The offer of a method whose coefficients (K,) change logits (n, C) linearly, exactly."""
-    surrogate = Surrogate(logits, changes, outputs.labels[calibration], len(outputs.classes))
+    """The offer of a method whose coefficients each change one logit of every image.
+
+    `changes` is that of a `LogitwiseSurrogate`.
+    """
+    surrogate = LogitwiseSurrogate(logits, changes, outputs.labels[calibration], len(outputs.classes))
     require_images(surrogate.labels, outputs.classes, "calibration data", at_least=2)
     goal = _free_goal(surrogate)
-    return partial(_choose, climb(surrogate, goal, len(changes)), goal, edit)
+    return partial(_choose, climb(surrogate, goal, surrogate.size), goal, edit)
 
 
 def _choose(candidates: Candidates, goal: Goal, edit: Callable[[Array], Edit], floor: float) -> Candidate:

@@ -229,9 +229,11 @@ def _at_headline(
     """Every front where just the headline budget is lost; see `Fronts.at_headline`."""
     fronts: dict[str, list[Tally]] = {}
     for result, found in pairs:
-        if result.budget is not None and found.valid.any():
+        if result.budget is not None:
             fronts.setdefault(result.name, []).append(found)
-    levels = {name: front_at_loss(front, nothing, loss) for name, front in fronts.items()}
+    # Means must be over the same splits: an entry that failed on one has no figure here.
+    whole = {name: front for name, front in fronts.items() if all(point.valid.all() for point in front)}
+    levels = {name: front_at_loss(front, nothing, loss) for name, front in whole.items()}
     start = np.nanmean(nothing.clean, axis=1)
     return {
         name: {

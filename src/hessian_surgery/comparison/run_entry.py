@@ -119,9 +119,9 @@ def fit_chain(
     """Fit a chain's post-hoc methods one after the other, at each budget.
 
     Each method's candidate is chosen on the calibration images: the lowest σ with accuracy at or
-    above a floor. The floor is the original model's accuracy there minus the budget. A chain that
-    starts below that, after a training, counts from its own start. Budgets that share a state also
-    share the next fit.
+    above a floor, with a margin if it was fitted. The floor is the original model's accuracy there
+    minus the budget. A chain that starts below that, after a training, counts from its own start.
+    Budgets that share a state also share the next fit.
 
     Returns:
         The final state at each budget, or why there is none.
@@ -177,6 +177,8 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
     budgets = [budget for budget in context.protocol.budgets if budget >= 0]
     config = _operation_config(name, model.config)
     count = len(context.splits)
+    if not budgets:
+        return [failed_result(entry, count, len(context.base.labels), "an operation needs a budget of 0 or more")]
     predicted = {budget: torch.full((count, len(context.base.labels)), -1) for budget in budgets}
     reasons: dict[int, str] = {}
     started = time.perf_counter()
@@ -196,6 +198,8 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
                     predicted[budget][i] = _predict(model)
         except InputError as reason:
             reasons[i] = str(reason)
+            for every in predicted.values():
+                every[i] = -1
         context.observer.stage(entry.name, i + 1, count)
     seconds = context.seconds_before + (time.perf_counter() - started) / count
     return [EntryResult(entry.name, budget, predicted[budget], reasons, seconds) for budget in budgets]

@@ -153,13 +153,16 @@ def find_slopes(probe: Probe) -> Callable[[Tensor], Tensor]:
     unit = logit_unit(probe.logits)
     amplitude = 1e-2
     forward = _prefers_forward_mode(probe.space.device)
-    size = max(probe.batch_size, TANGENT_BYTES // input_bytes(probe.data))
+    size = max(probe.batch_size, min(TANGENT_BYTES // input_bytes(probe.data), 8 * probe.batch_size))
     tangent = logit_tangents(probe.classifier, probe.space, probe.data, size)
 
     def along(direction: Tensor) -> Tensor:
-        nonlocal forward, amplitude
+        nonlocal forward, amplitude, tangent
         if forward:
             try:
+                return tangent(direction)
+            except torch.OutOfMemoryError:
+                tangent = logit_tangents(probe.classifier, probe.space, probe.data, probe.batch_size)
                 return tangent(direction)
             except RuntimeError as error:
                 if not lacks_forward_mode(error):

@@ -15,11 +15,13 @@ class ClassNoise:
 
     Attributes:
         expected: the part of each class accuracy (C,) that is expected to be noise.
-        spread: standard deviation (C,) of the noise around that.
+        spread: standard deviation (C,) of the noise around that, given how much the classes differ.
+        error: standard error (C,) of each class accuracy by itself, which is never less.
     """
 
     expected: Array
     spread: Array
+    error: Array
 
     @property
     def unseen(self) -> float:
@@ -29,7 +31,7 @@ class ClassNoise:
 
 def no_noise(classes: int) -> ClassNoise:
     """Accuracies that are taken as they are."""
-    return ClassNoise(np.zeros(classes), np.zeros(classes))
+    return ClassNoise(np.zeros(classes), np.zeros(classes), np.zeros(classes))
 
 
 def class_noise(per_class: Array, count: NDArray[np.int64]) -> ClassNoise:
@@ -45,7 +47,8 @@ def class_noise(per_class: Array, count: NDArray[np.int64]) -> ClassNoise:
     between = between_variance(per_class, variance)
     weight = 1 / (between + variance)
     mean = weight @ per_class / weight.sum()
-    return ClassNoise(variance * weight * (per_class - mean), np.sqrt(between * variance * weight))
+    spread = np.sqrt(between * variance * weight)
+    return ClassNoise(variance * weight * (per_class - mean), spread, np.sqrt(variance))
 
 
 def sampling_variance(per_class: Array, count: NDArray[np.int64]) -> Array:

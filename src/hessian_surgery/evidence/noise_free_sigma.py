@@ -12,7 +12,7 @@ from hessian_surgery.evidence.resampled_pairs import ResampledPairs
 from hessian_surgery.types import Array
 
 
-def sampling_variance(per_class: Array, count: Array) -> Array:
+def noise_variance(per_class: Array, count: Array) -> Array:
     """The variance that sampling adds to class accuracies (…, C) of `count` images, without bias.
 
     Dividing by n − 1 makes the binomial variance unbiased. The factor 1 − 1/C is there because σ is
@@ -24,7 +24,7 @@ def sampling_variance(per_class: Array, count: Array) -> Array:
 
 def corrected_sigma(per_class: Array, count: Array) -> Array:
     """σ of class accuracies (…, C) without sampling noise; 0 if sampling explains all of it."""
-    return np.sqrt(np.maximum(0.0, np.var(per_class, axis=-1) - sampling_variance(per_class, count)))
+    return np.sqrt(np.maximum(0.0, np.var(per_class, axis=-1) - noise_variance(per_class, count)))
 
 
 def resampled_sigma(drawn: Array, per_class: Array, own_count: Array, drawn_count: Array) -> Array:
@@ -45,7 +45,7 @@ def resampled_sigma(drawn: Array, per_class: Array, own_count: Array, drawn_coun
     kept = corrected_sigma(per_class, own_count) / np.where(measured > 0, measured, 1.0)
     true_like = mean + kept[..., None] * (per_class - mean)
     spread = np.var(true_like + drawn - per_class, axis=-1)
-    return np.sqrt(np.maximum(0.0, spread - sampling_variance(drawn, drawn_count)))
+    return np.sqrt(np.maximum(0.0, spread - noise_variance(drawn, drawn_count)))
 
 
 def sigma_change(pairs: ResampledPairs) -> Difference:

@@ -76,10 +76,14 @@ def _judge_targets(tests: PairedTests, asked: Asked, targets: list[Promise]) -> 
     overspent = _overspent(tests, asked)
     if overspent:
         return "worse", states, f", but {overspent}"
-    if all(target.state == "reached" for target in targets):
-        return "better", states, ""
     own = [test for test in tests.per_class if test.name in asked.targets]
     gained, lost = (sum(getattr(test, name) for test in own) for name in ("gained", "lost"))
+    if all(target.state == "reached" for target in targets):
+        if gained >= lost:
+            return "better", states, ""
+        # They were reached before as well: what counts is what came after them.
+        outcome, claim, aside = _judge_aim(tests, asked)
+        return outcome, f"{states}, as before; {claim}", aside
     moved = f"; {gained} images of targeted classes became right and {lost} wrong"
     if mcnemar(gained, lost) >= 0.05:
         return "no detectable change", states, f"{moved}, within noise"

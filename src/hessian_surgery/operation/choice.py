@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessian_surgery.operation.crossfit import PredictedStep
-from hessian_surgery.operation.goal import SLACK, Goal
+from hessian_surgery.operation.goal import Goal
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
 
@@ -23,6 +23,8 @@ Floats: TypeAlias = NDArray[np.floating[Any]]
 
 # Resamples of the images that a choice is tried on.
 RESAMPLES = 100
+# Rounding in comparisons of resampled shares, which have single precision.
+SLACK = 1e-6
 # A step of a larger family is chosen if its score is better by this many standard errors.
 LADDER = 0.5
 
@@ -106,7 +108,7 @@ class Candidates:
         rows = np.arange(len(picked))
         luck = np.maximum(0.0, (changes[rows, picked] - (own[picked] - own[0])).mean(axis=0))
         total = max(0.0, float(np.mean(self.accuracy(changes[rows, picked] - (own[picked] - own[0])))))
-        margin = luck + goal.surety * changes.std(axis=0)
+        margin = luck + goal.limit_surety * changes.std(axis=0)
         allowed = self.accuracy(own - own[0]) >= spare + total - SLACK
         allowed &= (own - own[0] - margin >= room - SLACK).all(axis=-1)
         allowed[0] = True

@@ -41,15 +41,29 @@ class Surrogate:
     classes: int
     started: Tensor | None = None
 
+    @property
+    def size(self) -> int:
+        """How many coefficients there are, K."""
+        return len(self.changes)
+
+    def change(self, coefficients: Tensor) -> Tensor:
+        """Change of the logits (n, C) by a step with coefficients (K,)."""
+        return torch.einsum("k,knc->nc", coefficients, self.changes)
+
     def at(self, coefficients: Tensor) -> Tensor:
         """Logits (n, C) after a step with coefficients (K,)."""
-        return self.logits + torch.einsum("k,knc->nc", coefficients, self.changes)
+        return self.logits + self.change(coefficients)
 
     def subset(self, positions: Tensor) -> "Surrogate":
         """The same for some of the images."""
-        changes = self.changes[:, positions]
         started = None if self.started is None else self.started[positions]
-        return Surrogate(self.logits[positions], changes, self.labels[positions], self.classes, started)
+        return replace(
+            self,
+            logits=self.logits[positions],
+            changes=self.changes[:, positions],
+            labels=self.labels[positions],
+            started=started,
+        )
 
     def first(self, count: int) -> "Surrogate":
         """The same for the first `count` directions only."""
@@ -69,6 +83,24 @@ class Surrogate:
         seen = answer_rates(started, self.labels, self.classes)
         count = torch.bincount(self.labels, minlength=self.classes).cpu().numpy()
         return class_noise(seen.per_class, count)
+
+
+@dataclass(frozen=True)
+class LogitwiseSurrogate(Surrogate):
+    """The same where a coefficient changes one logit only, as a class bias does.
+
+    `changes` is (G, n, C): coefficient g · C + c changes logit c of image i by changes[g, i, c]. So
+    it takes G · n · C numbers and not C times as many.
+    """
+
+    @property
+    def size(self) -> int:
+        """How many coefficients there are, G · C."""
+        return len(self.changes) * self.logits.shape[1]
+
+    def change(self, coefficients: Tensor) -> Tensor:
+        """Change of the logits (n, C) by a step with coefficients (G · C,)."""
+        return (coefficients.view(len(self.changes), 1, -1) * self.changes).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -137,21 +169,18 @@ def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:
 
     Each fit subtracts the noise that is expected in the class accuracies of its own images.
     """
-    size = len(surrogate.changes)
     folds = make_folds(surrogate.labels, seed)
-    others = [surrogate.subset((folds != i).nonzero().squeeze(1)) for i in range(FOLDS)]
-    goals = [replace(goal, noise=part.noise()) for part in others]
-    paths = np.array(
-        [fit_path(part.at, size, part.labels, part.classes, own) for part, own in zip(others, goals, strict=True)]
-    )
-    rays = []
-    for number in range(len(PRICES)):
-        slope = torch.zeros_like(surrogate.logits)
-        for i, fits in enumerate(paths):
-            coefficients = torch.tensor(fits[number], dtype=torch.float32, device=slope.device)
-            slope[folds == i] = torch.einsum("k,knc->nc", coefficients, surrogate.changes[:, folds == i])
-        rays.append(Ray(surrogate, paths[:, number], folds, slope))
-    return rays
+    paths = []
+    slopes = [torch.zeros_like(surrogate.logits) for _ in PRICES]
+    for i in range(FOLDS):
+        others = surrogate.subset((folds != i).nonzero().squeeze(1))
+        own_goal = replace(goal, noise=others.noise())
+        paths.append(fit_path(others.at, surrogate.size, others.labels, others.classes, own_goal))
+        left_out = surrogate.subset((folds == i).nonzero().squeeze(1))
+        for slope, fit in zip(slopes, paths[-1], strict=True):
+            slope[folds == i] = left_out.change(torch.tensor(fit, dtype=torch.float32, device=slope.device))
+    fits = np.array(paths)
+    return [Ray(surrogate, fits[:, number], folds, slope) for number, slope in enumerate(slopes)]
 
 
 def make_folds(labels: Tensor, seed: int) -> Tensor:

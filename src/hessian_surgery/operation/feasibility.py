@@ -15,7 +15,9 @@ class Infeasible(InputError):
 
 
 def require_reachable(goal: Goal, found: Sequence[PredictedStep], classes: tuple[str, ...]) -> None:
-    """Check that some step reaches the targets within the limits.
+    """Check that some step reaches the targets within the limits, with what must be to spare.
+
+    The choice demands more of the limits, so the chosen step may still fall short.
 
     Args:
         goal: targets and limits.
@@ -30,7 +32,7 @@ def require_reachable(goal: Goal, found: Sequence[PredictedStep], classes: tuple
     allowed = [step for step in found if goal.allows(step.rates)] or found[:1]
     nearest = min(allowed, key=lambda step: goal.score(step.rates))
     likely = nearest.rates.per_class - goal.known_noise.expected
-    spare = goal.surety * goal.known_noise.spread
+    spare = goal.surety * goal.known_noise.error
     reached = ", ".join(
         f"{classes[j]} {100 * likely[j]:.1f} % (wanted {100 * wanted:.1f} %{_to_spare(spare[j])})"
         for j, wanted in goal.targets.items()
@@ -67,7 +69,7 @@ def _what_blocks(goal: Goal, found: Sequence[PredictedStep], nearest: PredictedS
         return f"What blocks: {listed}. Lower the target, or give --max-drop, --budget or --protect more room."
     moved = min(found, key=lambda step: goal.shortfall(step.rates))
     lost = found[0].rates.per_class - moved.rates.per_class
-    return f"No limit blocks it: these directions reach no further ({_loser(lost, classes)}). Lower the target."
+    return f"No single limit blocks it: no predicted step goes far enough ({_loser(lost, classes)}). Lower the target."
 
 
 def _loser(lost: np.ndarray, classes: tuple[str, ...]) -> str:

@@ -19,6 +19,7 @@ from hessian_surgery.model.evaluation import Answers, answer
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.driver import run_in_folder
+from hessian_surgery.operation.feasibility import Infeasible
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.state_file import fingerprint, forget_state, state_folder
@@ -141,10 +142,14 @@ def _one_fold(
     base = class_accuracy(before.predicted[rest], data.labels[rest], len(data.classes))
     started = before.predicted[rest]
     part = replace(problem, calibration_data=data.subset(rest), base=base, started=started, with_front=False)
-    records, _ = run_in_folder(algorithm_of(problem.config), part, place, kept.resume, observer)
-    problem.space.round_to(kept.stored_as or {})
+    try:
+        records, _ = run_in_folder(algorithm_of(problem.config), part, place, kept.resume, observer)
+        moved = any(record.accepted for record in records)
+        problem.space.round_to(kept.stored_as or {})
+    except Infeasible:
+        # On these images the targets are out of reach: this operation would have changed nothing.
+        moved = False
     answers = answer(problem.classifier, data.subset(unseen), problem.config.batch_size)
-    moved = any(record.accepted for record in records)
     if place is not None:
         save_tensors(place / ANSWERS, vars(answers), {"identity": identity, "moved": "yes" if moved else "no"})
         forget_state(place)

@@ -35,7 +35,8 @@ class Goal:
         targets: accuracies to reach, by class number.
         noise: what is known of the sampling noise in the class accuracies; by default there is
             none. The part that is expected to be noise is subtracted, so no step chases it.
-        surety: how many standard errors limits and targets must hold by, when a step is chosen.
+        surety: how many standard errors targets must be exceeded by, when a step is chosen.
+        limit_surety: how many standard errors limits must hold by, likewise.
     """
 
     aim: Target
@@ -44,6 +45,7 @@ class Goal:
     targets: Mapping[int, float] = field(default_factory=dict)
     noise: ClassNoise | None = None
     surety: float = 0.0
+    limit_surety: float = 0.0
 
     @cached_property
     def known_noise(self) -> ClassNoise:
@@ -77,8 +79,8 @@ class Goal:
 
     def _shortfalls(self, likely: Array) -> Array:
         """How far class accuracies (…, C) without noise miss the targets, on average."""
-        spread = self.known_noise.spread
-        wanted = {j: value + self.surety * spread[j] for j, value in self.targets.items()}
+        error = self.known_noise.error
+        wanted = {j: value + self.surety * error[j] for j, value in self.targets.items()}
         missed = [np.maximum(0.0, value - likely[..., j]) for j, value in wanted.items()]
         return np.asarray(np.mean(missed, axis=0)) if missed else np.zeros(likely.shape[:-1])
 
@@ -95,7 +97,8 @@ class Goal:
         slack = torch.tensor(present.per_class - self.limits, dtype=torch.float32, device=device)
         noise = self.known_noise
         likely = present.per_class - noise.expected
-        short = [value + self.surety * noise.spread[j] - likely[j] for j, value in self.targets.items()]
+        # A fit aims at twice what a choice demands to spare: on other images it falls short.
+        short = [value + 2 * self.surety * noise.error[j] - likely[j] for j, value in self.targets.items()]
         rows = torch.tensor(list(self.targets), dtype=torch.long, device=device)
         wanted = soft_present[rows] + torch.tensor(short, dtype=torch.float32, device=device) if short else None
         expected = torch.tensor(noise.expected, dtype=torch.float32, device=device)
@@ -138,6 +141,7 @@ def make_goal(
     targets: Mapping[str, float] | None = None,
     noise: ClassNoise | None = None,
     surety: float = 0.0,
+    limit_surety: float = 0.0,
 ) -> Goal:
     """The goal, from what a user says about the starting model.
 
@@ -151,7 +155,8 @@ def make_goal(
         targets: accuracies to reach, by class name.
         noise: see `Goal`.
         surety: see `Goal`.
+        limit_surety: see `Goal`.
     """
     numbers = {classes.index(name): value for name, value in (targets or {}).items()}
     limits = np.where(protected, base.per_class - max_drop, -np.inf)
-    return Goal(aim, base.accuracy - budget, limits, numbers, noise, surety)
+    return Goal(aim, base.accuracy - budget, limits, numbers, noise, surety, limit_surety)

@@ -77,8 +77,7 @@ def iterate(
     """One iteration: find directions, model the logits, plan a step, take it and check it.
 
     Once a step has been fitted to the calibration images, accuracy on them is inflated, so the
-    floor on overall accuracy rises by `optimism`. The limits of protected classes stay as they are:
-    fits do not lift these classes, so their accuracy is not inflated.
+    floor on overall accuracy rises by `optimism`. The limits of protected classes stay as they are.
     """
     seconds: dict[str, float] = {}
     first = state.iteration == 0

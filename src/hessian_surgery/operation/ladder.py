@@ -42,7 +42,7 @@ def climb(
         training_counts: training images of each class (C,), if they are known.
         seed: fixes the folds and resamples.
     """
-    size = len(surrogate.changes)
+    size = surrogate.size
     nothing = surrogate.predict(np.zeros(size), surrogate.logits.argmax(dim=1).cpu())
     rungs: list[list[PredictedStep]] = [[nothing]]
     if exact and training_counts is not None:

@@ -84,7 +84,7 @@ class Outcome:
         iterations: one record per iteration.
         ended: why there were no more, in one sentence.
         front: predictions for the held-out images at other objectives and budgets; None for the
-            loop.
+            loop, and if they were not asked for.
         structure: of the first iteration's S.
         choices: what the config left open, as it was settled: K, p, which classes were protected.
         split: images in each part, what they share, and the seed.

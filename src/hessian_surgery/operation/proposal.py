@@ -122,7 +122,8 @@ def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:
         max_drop=promised.max_drop,
         targets=config.targets,
         noise=class_noise(problem.base, problem.calibration_data.counts.numpy()),
-        surety=SURETY if config.targets or config.protect or config.max_drop is not None else 0.0,
+        surety=SURETY,
+        limit_surety=SURETY if config.protect or config.max_drop is not None else 0.0,
     )
 
 

@@ -91,7 +91,7 @@ def test_a_target_beyond_reach_leaves_the_model_as_it_was(trained, digits_parts,
 
 
 def test_a_target_within_reach_is_reached_on_the_calibration_images(trained, digits_parts):
-    config = hs.SurgeryConfig(targets={"2": 0.5}, budget=0.01, max_drop=0.1)
+    config = hs.SurgeryConfig(targets={"2": 0.5}, budget=0.01, max_drop=0.25)
     before, after = operate(trained, digits_parts, config).findings.calibration.metrics()
     assert before.per_class[2] < 0.5 <= after.per_class[2]
     assert after.accuracy >= before.accuracy - 0.01

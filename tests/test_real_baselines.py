@@ -24,7 +24,7 @@ def test_a_little_logit_adjustment_keeps_most_of_the_majority_class(shared):
     logits = compute_logits(hs.Classifier(model.eval()), images)
     outputs = ModelOutputs(images.classes, images.labels, logits, parts.training.counts)
     found = logit_adjustment(outputs, ChainState.initial(logits), torch.arange(2051))
-    at = {tau: candidate.rates.per_class for tau, candidate in zip(FINE_TAUS, found, strict=True)}
+    at = {tau: candidate.rates.per_class for tau, candidate in zip(FINE_TAUS, found.candidates, strict=True)}
     majority = int(parts.training.counts.argmax())
     assert images.classes[majority] == "nv"
     assert 0.6 < at[0.25][majority] < at[0.0][majority]

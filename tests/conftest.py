@@ -132,6 +132,17 @@ def quick() -> hs.LoopConfig:
     return hs.LoopConfig(iterations=3, search=hs.SpikeSearch(hessian_samples=64), seed=0)
 
 
+# Where three overlapping classes in the plane lie.
+MEANS = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
+
+
+def points(count: int, seed: int) -> hs.LabelledSet:
+    """So many points of each of three overlapping classes in the plane."""
+    labels = torch.arange(3).repeat_interleave(count)
+    drawn = torch.randn(len(labels), 2, generator=torch.Generator().manual_seed(seed))
+    return hs.as_labelled((MEANS[labels] + drawn, labels), classes=["ant", "bee", "cat"])
+
+
 def operate(model: nn.Module, parts: Parts, config: hs.OperationConfig, **options: object) -> hs.Outcome:
     """Operate with all three parts."""
     return hs.operate(

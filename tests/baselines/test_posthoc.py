@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import hessian_surgery as hs
+from conftest import MEANS
 from hessian_surgery.baselines import last_layer
 from hessian_surgery.baselines.choice import choose_within_floor
 from hessian_surgery.baselines.model_edits import ChainState, apply_edits
@@ -23,9 +24,6 @@ from hessian_surgery.model.head import Head
 def folds(labels):
     """The folds of a refit of the last layer."""
     return stratified_folds(labels, last_layer.FOLDS)
-
-
-MEANS = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
 
 
 def reached(candidate, outputs):

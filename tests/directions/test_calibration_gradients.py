@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
+from conftest import points
 from hessian_surgery.directions.calibration_gradients import ENOUGH, calibration_gradients
 from hessian_surgery.directions.class_gradients import gradient_vectors
 from hessian_surgery.directions.family import Probe, join, probe_directions
@@ -12,14 +13,6 @@ from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation import proposal
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
-
-CENTRES = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
-
-
-def points(count, seed):
-    labels = torch.arange(3).repeat_interleave(count)
-    drawn = torch.randn(len(labels), 2, generator=torch.Generator().manual_seed(seed))
-    return hs.as_labelled((CENTRES[labels] + drawn, labels), classes=["ant", "bee", "cat"])
 
 
 def net():

@@ -13,13 +13,7 @@ from hessian_surgery.operation.front import BUDGETS, banded, describe_front
 def outcome(_trained, digits_parts):
     model = SmallNet(10)
     model.load_state_dict(_trained)
-    return hs.operate(
-        model,
-        training_data=digits_parts.training,
-        calibration_data=digits_parts.calibration,
-        heldout_data=digits_parts.heldout,
-        front=True,
-    )
+    return operate(model, digits_parts, hs.SurgeryConfig(), front=True)
 
 
 def test_points_keep_their_limits_and_more_room_never_hurts(outcome):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import hessian_surgery as hs
-from conftest import operate
+from conftest import MEANS, operate, points
 from hessian_surgery.data.sources import Parts
 from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.model.evaluation import compute_logits
@@ -29,14 +29,6 @@ from hessian_surgery.operation.protection import default_max_drop, protection
 from hessian_surgery.operation.step import try_step
 
 SEARCH = hs.SpikeSearch(hessian_samples=64)
-MEANS = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
-
-
-def points(count, seed):
-    """So many points of each of three overlapping classes in the plane."""
-    labels = torch.arange(3).repeat_interleave(count)
-    drawn = torch.randn(len(labels), 2, generator=torch.Generator().manual_seed(seed))
-    return hs.as_labelled((MEANS[labels] + drawn, labels), classes=["ant", "bee", "cat"])
 
 
 def biased():

@@ -7,6 +7,7 @@ import numpy as np
 from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.evidence.difference import Difference, by_standard_error
 from hessian_surgery.evidence.noise_free_sigma import corrected_sigma, resampled_sigma
+from hessian_surgery.evidence.resampled_pairs import resample_images
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
 
@@ -44,12 +45,8 @@ def draw_weights(labels: Array, seed: int, resamples: int = RESAMPLES) -> Array:
 
     It is once in row 0. The other rows are resamples within each class.
     """
-    draw = numpy_generator(seed, "compare-bootstrap")
-    weights = np.ones((resamples + 1, len(labels)))
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        weights[1:, members] = draw.multinomial(len(members), np.full(len(members), 1 / len(members)), resamples)
-    return weights
+    drawn = resample_images(labels, numpy_generator(seed, "compare-bootstrap"), resamples)
+    return np.vstack([np.ones(len(labels)), drawn])
 
 
 def tally(predicted: Array, labels: Array, heldout: Array, weights: Array, classes: int) -> Tally:

@@ -2,9 +2,10 @@
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -28,6 +29,10 @@ from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
 from hessian_surgery.operation.proposal import decide, operation_goal, survey
 from hessian_surgery.paper.config import as_loop
+
+# By budget, or under None for an entry that has no budgets: predictions for all images (N,), or why
+# there are none.
+Predictions: TypeAlias = dict[float | None, Tensor | str]
 
 
 @dataclass(frozen=True)
@@ -94,23 +99,36 @@ def run_from_outputs(entry: Entry, context: RunContext) -> list[EntryResult]:
 
 def _run_posthoc(entry: Entry, context: RunContext) -> list[EntryResult]:
     """Fit a chain of post-hoc methods to each split's calibration images, at each budget."""
-    splits = context.splits
     budgets = context.protocol.budgets
-    predicted = {budget: torch.full((len(splits), len(context.base.labels)), -1) for budget in budgets}
-    reasons: dict[float, dict[int, str]] = {budget: {} for budget in budgets}
-    edits: dict[float, tuple[Edit, ...]] = {}
+    edits: dict[float | None, tuple[Edit, ...]] = {}
+
+    def predict(split: Split) -> Predictions:
+        ends = fit_chain(entry, context, split, budgets)
+        if split is context.splits[0] and not entry.trunk:
+            edits.update({budget: end.edits for budget, end in ends.items() if isinstance(end, ChainState)})
+        return {budget: end if isinstance(end, str) else end.logits.argmax(dim=1) for budget, end in ends.items()}
+
+    results = _run_with_budgets(entry, context, budgets, predict)
+    return [replace(result, edits=edits.get(result.budget, ())) for result in results]
+
+
+def _run_with_budgets(
+    entry: Entry, context: RunContext, budgets: Sequence[float | None], predict: Callable[[Split], Predictions]
+) -> list[EntryResult]:
+    """Run an entry on every split, at every budget."""
+    count = len(context.splits)
+    predicted = {budget: torch.full((count, len(context.base.labels)), -1) for budget in budgets}
+    reasons: dict[float | None, dict[int, str]] = {budget: {} for budget in budgets}
     started = time.perf_counter()
-    for i, split in enumerate(splits):
-        for budget, end in fit_chain(entry, context, split, budgets).items():
-            if isinstance(end, ChainState):
-                predicted[budget][i] = end.logits.argmax(dim=1).cpu()
-                if i == 0 and not entry.trunk:
-                    edits[budget] = end.edits
+    for i, split in enumerate(context.splits):
+        for budget, found in predict(split).items():
+            if isinstance(found, str):
+                reasons[budget][i] = found
             else:
-                reasons[budget][i] = end
-        context.observer.stage(entry.name, i + 1, len(splits))
-    seconds = context.seconds_before + (time.perf_counter() - started) / len(splits)
-    return [EntryResult(entry.name, b, predicted[b], reasons[b], seconds, edits.get(b, ())) for b in budgets]
+                predicted[budget][i] = found.cpu()
+        context.observer.stage(entry.name, i + 1, count)
+    seconds = context.seconds_before + (time.perf_counter() - started) / count
+    return [EntryResult(entry.name, budget, predicted[budget], reasons[budget], seconds) for budget in budgets]
 
 
 def fit_chain(
@@ -176,33 +194,30 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
     (name,) = entry.methods
     budgets = [budget for budget in context.protocol.budgets if budget >= 0]
     config = _operation_config(name, model.config)
-    count = len(context.splits)
     if not budgets:
-        return [failed_result(entry, count, len(context.base.labels), "an operation needs a budget of 0 or more")]
-    predicted = {budget: torch.full((count, len(context.base.labels)), -1) for budget in budgets}
-    reasons: dict[int, str] = {}
-    started = time.perf_counter()
-    for i, split in enumerate(context.splits):
+        size = (len(context.splits), len(context.base.labels))
+        return [failed_result(entry, *size, "an operation needs a budget of 0 or more")]
+
+    def predict(split: Split) -> Predictions:
         labelled = model.images.subset(split.calibration)
         try:
             problem, _ = prepare(model.classifier, model.training_data, labelled, config)
             goal = operation_goal(problem)
             require_images(labelled.labels, labelled.classes, "calibration data", at_least=2)
             found = survey(problem, 1, goal, {}, Observer())
+            predicted: Predictions = {}
             for budget in budgets:
                 limited = replace(goal, floor=goal.floor + config.budget - budget)
                 tried = try_proposal(problem, limited, found, decide(found, limited, config.seed))
                 with problem.space.keeping_weights():
                     if tried and tried.kept:
                         problem.space.perturb(tried.step)
-                    predicted[budget][i] = _predict(model)
+                    predicted[budget] = _predict(model)
+            return predicted
         except InputError as reason:
-            reasons[i] = str(reason)
-            for every in predicted.values():
-                every[i] = -1
-        context.observer.stage(entry.name, i + 1, count)
-    seconds = context.seconds_before + (time.perf_counter() - started) / count
-    return [EntryResult(entry.name, budget, predicted[budget], reasons, seconds) for budget in budgets]
+            return dict.fromkeys(budgets, str(reason))
+
+    return _run_with_budgets(entry, context, budgets, predict)
 
 
 def _operation_config(name: str, config: OperationConfig) -> SurgeryConfig:
@@ -234,8 +249,9 @@ def _run_trained(entry: Entry, context: RunContext, model: ComparedModel, folder
         train(edited, entry.last, entry.name, context.protocol, folder, context.observer)
         return _predict(edited)
 
-    first = replace(context, splits=context.splits[:1])
-    return [_run_without_budget(entry, first, predict, len(context.splits))]
+    result = _run_without_budget(entry, replace(context, splits=context.splits[:1]), predict)
+    others = torch.full((len(context.splits) - 1, len(context.base.labels)), -1)
+    return [replace(result, predicted=torch.cat([result.predicted, others]))]
 
 
 def copy_model(model: ComparedModel) -> ComparedModel:
@@ -269,19 +285,14 @@ def _predict(model: ComparedModel) -> Tensor:
     return compute_logits(model.classifier, model.images, model.config.batch_size).argmax(dim=1)
 
 
-def _run_without_budget(
-    entry: Entry, context: RunContext, predict: Callable[[Split], Tensor], splits: int | None = None
-) -> EntryResult:
-    """Run an entry that has a single point; of `splits`, those not in the context stay empty."""
-    count = len(context.splits)
-    predicted = torch.full((splits or count, len(context.base.labels)), -1)
-    reasons: dict[int, str] = {}
-    started = time.perf_counter()
-    for i, split in enumerate(context.splits):
+def _run_without_budget(entry: Entry, context: RunContext, predict: Callable[[Split], Tensor]) -> EntryResult:
+    """Run an entry that has a single point."""
+
+    def predict_point(split: Split) -> Predictions:
         try:
-            predicted[i] = predict(split)
+            return {None: predict(split)}
         except InputError as reason:
-            reasons[i] = str(reason)
-        context.observer.stage(entry.name, i + 1, count)
-    seconds = context.seconds_before + (time.perf_counter() - started) / count
-    return EntryResult(entry.name, None, predicted, reasons, seconds)
+            return {None: str(reason)}
+
+    (result,) = _run_with_budgets(entry, context, (None,), predict_point)
+    return result

@@ -6,17 +6,14 @@ So the images are divided into two halves. Each image's logits change along the 
 other half, with the same coefficients for both halves; a step moves along the mean of the two.
 """
 
-import math
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hessian_surgery.data.splits import cap_per_class, stratified_folds
 from hessian_surgery.directions.class_gradients import FEWEST, TRAINING_IMAGES, gradient_vectors
-from hessian_surgery.directions.family import Directions, Probe, allocate_rows, find_slopes
-from hessian_surgery.evidence.accuracies import logit_unit
+from hessian_surgery.directions.family import Directions, Probe, find_slopes, scaled_changes
 from hessian_surgery.seeding import generator
 
 # Images of a typical class that each half must have; with fewer, its gradients are mostly noise.
@@ -43,26 +40,21 @@ def calibration_gradients(probe: Probe, seed: int = 0) -> Directions | None:
     device = probe.space.device
     parts = [replace(probe, data=data.subset(place), logits=probe.logits[place.to(device)]) for place in places]
     slopes = [find_slopes(part) for part in parts]
-    unit = logit_unit(probe.logits)
-    shape = (len(names), *probe.logits.shape)
-    scales = np.empty(len(names))
-    changes = allocate_rows(len(names), math.prod(shape[1:]), torch.float32, device)
-    for i in range(len(names)):
-        slope = torch.empty(shape[1:], device=device)
+
+    def slope(i: int) -> Tensor:
+        both = torch.empty(probe.logits.shape, device=device)
         for side, along in enumerate(slopes):
-            slope[places[side].to(device)] = along(seen_from(i, side)).float()
-        size = float(slope.square().mean().sqrt()) / unit
-        scales[i] = 1 / size if size > 0 else 0.0
-        changes.append((slope * scales[i]).flatten())
-        if probe.progress is not None:
-            probe.progress(i + 1, len(names))
+            both[places[side].to(device)] = along(seen_from(i, side)).float()
+        return both
+
+    scales, changes = scaled_changes(probe, len(names), slope)
     return Directions(
         name="calibration-gradients",
         labels=tuple(f"gradient of {name}, calibration images" for name in names),
         space=probe.space,
         vector=lambda i: (seen_from(i, 0) + seen_from(i, 1)) / 2,
         scales=scales,
-        changes=changes.vectors().view(shape),
+        changes=changes,
         sides=sides,
         seen_from=seen_from,
     )

@@ -127,20 +127,31 @@ def numbered(word: str, count: int) -> tuple[str, ...]:
 
 def probe_directions(name: str, labels: tuple[str, ...], probe: Probe, vector: Vector) -> Directions:
     """Make a family of the directions `vector` (i → unit vector), one for each label."""
-    count = len(labels)
+    slope_along = find_slopes(probe)
+    scales, changes = scaled_changes(probe, len(labels), lambda i: slope_along(vector(i)))
+    return Directions(name, labels, probe.space, vector, scales, changes)
+
+
+def scaled_changes(probe: Probe, count: int, slope: Callable[[int], Tensor]) -> tuple[Array, Tensor]:
+    """The scales (K,) and changes (K, N, C) of `Directions`.
+
+    Args:
+        probe: the images; its progress is told of each direction.
+        count: K.
+        slope: function from i to the derivatives of the logits (N, C) along direction i.
+    """
     unit = logit_unit(probe.logits)
     shape = (count, *probe.logits.shape)
     scales = np.empty(count)
     changes = allocate_rows(count, math.prod(shape[1:]), torch.float32, probe.space.device)
-    slope_along = find_slopes(probe)
     for i in range(count):
-        slope = slope_along(vector(i))
-        size = float(slope.square().mean().sqrt()) / unit
+        found = slope(i)
+        size = float(found.square().mean().sqrt()) / unit
         scales[i] = 1 / size if size > 0 else 0.0
-        changes.append((slope * scales[i]).flatten())
+        changes.append((found * scales[i]).flatten())
         if probe.progress is not None:
             probe.progress(i + 1, count)
-    return Directions(name, labels, probe.space, vector, scales, changes.vectors().view(shape))
+    return scales, changes.vectors().view(shape)
 
 
 def find_slopes(probe: Probe) -> Callable[[Tensor], Tensor]:

@@ -1,8 +1,11 @@
-"""Resamples of paired answers: class accuracies before and after, drawn again and again."""
+"""Resamples of images: how often each is drawn, and class accuracies before and after."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.types import Array
@@ -30,12 +33,26 @@ class ResampledPairs:
     drawn_after: Array
 
 
-def pair_counts(images: BeforeAfter) -> Array:
+def resample_images(labels: NDArray[Any], draw: np.random.Generator, resamples: int) -> NDArray[np.int64]:
+    """Draw how often each image occurs (R, N), within each class, for labels (N,)."""
+    often = np.empty((resamples, len(labels)), dtype=np.int64)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        often[:, members] = draw.multinomial(len(members), np.full(len(members), 1 / len(members)), resamples)
+    return often
+
+
+def count_pairs(before: Tensor, after: Tensor, labels: Tensor, classes: int) -> NDArray[np.int64]:
     """Count images per class (C, 4): right both times, only before, only after, never."""
-    right_before, right_after = ((a.predicted == images.labels).long() for a in (images.before, images.after))
-    joint = (images.labels * 4 + 3 - 2 * right_before - right_after).numpy()
-    classes = len(images.classes)
-    return np.bincount(joint, minlength=4 * classes).reshape(classes, 4).astype(np.float64)
+    right_before, right_after = ((predicted == labels).long() for predicted in (before, after))
+    joint = (labels * 4 + 3 - 2 * right_before - right_after).numpy()
+    return np.bincount(joint, minlength=4 * classes).reshape(classes, 4)
+
+
+def pair_counts(images: BeforeAfter) -> Array:
+    """Count the images of each class as `count_pairs` does (C, 4)."""
+    found = count_pairs(images.before.predicted, images.after.predicted, images.labels, len(images.classes))
+    return found.astype(np.float64)
 
 
 def resample_pairs(kinds: Array, draw: np.random.Generator, resamples: int = RESAMPLES) -> ResampledPairs:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hessian_surgery.evidence.resampled_pairs import resample_images
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.seeding import numpy_generator
@@ -106,9 +107,9 @@ class Candidates:
         kept[:, 0] = True
         picked = np.where(kept, drawn[:, members], np.inf).argmin(axis=1)
         rows = np.arange(len(picked))
-        luck = np.maximum(0.0, (changes[rows, picked] - (own[picked] - own[0])).mean(axis=0))
-        total = max(0.0, float(np.mean(self.accuracy(changes[rows, picked] - (own[picked] - own[0])))))
-        margin = luck + goal.limit_surety * changes.std(axis=0)
+        lucky = changes[rows, picked] - (own[picked] - own[0])
+        total = max(0.0, float(np.mean(self.accuracy(lucky))))
+        margin = np.maximum(0.0, lucky.mean(axis=0)) + goal.limit_surety * changes.std(axis=0)
         allowed = self.accuracy(own - own[0]) >= spare + total - SLACK
         allowed &= (own - own[0] - margin >= room - SLACK).all(axis=-1)
         allowed[0] = True
@@ -132,11 +133,10 @@ def make_candidates(
     """
     truth = labels.cpu().numpy()
     right = np.stack([(step.answers.cpu().numpy() == truth) for rung in rungs for step in rung])
-    draw = numpy_generator(seed, "choice")
+    often = resample_images(truth, numpy_generator(seed, "choice"), RESAMPLES)
     count = np.bincount(truth, minlength=classes)
     drawn = np.empty((RESAMPLES, len(right), classes), dtype=np.float32)
     for label in range(classes):
-        members = right[:, truth == label].astype(np.float32)
-        often = draw.multinomial(count[label], np.full(count[label], 1 / count[label]), RESAMPLES)
-        drawn[:, :, label] = often.astype(np.float32) @ members.T / count[label]
+        own = truth == label
+        drawn[:, :, label] = often[:, own].astype(np.float32) @ right[:, own].astype(np.float32).T / count[label]
     return Candidates(tuple(map(tuple, rungs)), count, drawn)

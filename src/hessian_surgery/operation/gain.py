@@ -1,9 +1,10 @@
 """What a step is predicted to gain, and whether that is more than noise."""
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from hessian_surgery.evidence.resampled_pairs import count_pairs
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.iteration_record import Gain
 from hessian_surgery.seeding import numpy_generator
@@ -34,16 +35,14 @@ def estimate_gain(
     """
     classes = len(goal.limits)
     # 0: never right, 1: right after only, 2: right before only, 3: right both times.
-    truth = labels.cpu()
-    cells = 2 * (before.cpu() == truth).long() + (after.cpu() == truth).long()
-    table = torch.bincount(4 * truth + cells, minlength=4 * classes).view(classes, 4).numpy()
+    table = count_pairs(before.cpu(), after.cpu(), labels.cpu(), classes)[:, ::-1]
     count = table.sum(axis=1)
     draw = numpy_generator(seed, "gain")
     # Half an image is added to each cell: if two images both change, that is no proof.
     shares = (table + 0.5) / (table + 0.5).sum(axis=1, keepdims=True)
     rows = [draw.multinomial(n, share, size=RESAMPLES) for n, share in zip(count, shares, strict=True)]
 
-    def improvement(cells: Array) -> Array:
+    def improvement(cells: NDArray[np.int64]) -> Array:
         old, new = ((cells[..., k] + cells[..., 3]) / count for k in (2, 1))
         return goal.scores(old) - goal.scores(new)
 

@@ -210,7 +210,7 @@ def find_front(problem: Problem[SurgeryConfig], found: Survey) -> dict[str, Any]
 
 def find_responses(surrogate: Surrogate, directions: Directions) -> Responses:
     """How each class's soft accuracy responds to each direction, per unit of its coefficient."""
-    zero = torch.zeros(len(surrogate.changes), device=surrogate.logits.device, requires_grad=True)
+    zero = torch.zeros(surrogate.size, device=surrogate.logits.device, requires_grad=True)
     temperature = TEMPERATURE * logit_unit(surrogate.logits)
     _, per_class = soft_rates(surrogate.at(zero), surrogate.labels, surrogate.classes, temperature)
     slopes = [torch.autograd.grad(value, zero, retain_graph=True)[0] for value in per_class]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hessian_surgery.evidence.paired_tests import FEW_IMAGES
 from hessian_surgery.evidence.promises import Promise
 from hessian_surgery.report.markup import folded, minus, name, table, text
 from hessian_surgery.report.page import Section
@@ -41,7 +42,7 @@ def promises_section(promises: Sequence[Promise]) -> Section:
     head = ("", "asked", "measured [interval]", "held-out images say")
     body = (
         '<p class="note">A promise is kept or broken only if the whole interval says so; each end of a class\'s '
-        "interval holds in 95 of 100 cases. Nothing can be told of classes with fewer than 50 images.</p>"
+        f"interval holds in 95 of 100 cases. Nothing can be told of classes with fewer than {FEW_IMAGES} images.</p>"
     )
     body += table(head, rows[:SHOWN], "What was asked for", "numbers")
     if len(rows) > SHOWN:

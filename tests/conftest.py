@@ -21,9 +21,11 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.data.splits import join_sets
 from hessian_surgery.evidence.accuracies import rates, soft_rates
+from hessian_surgery.evidence.leading_outputs import leading_outputs
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.surrogate import Surrogate
 
 SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -201,6 +203,33 @@ def real(shared: Path, name: str) -> tuple[nn.Module, Parts]:
     )
     opened = open_model(options)
     return opened.model, opened.parts
+
+
+def whole_changes(directions, width: int) -> Tensor:
+    """The logit changes (K, N, C) along directions other than biases; 0 where none is kept."""
+    outputs = directions.outputs.expand(len(directions.changes), -1, -1)
+    empty = directions.changes.new_zeros(*directions.changes.shape[:2], width)
+    return empty.scatter(2, outputs, directions.changes)
+
+
+def make_surrogate(logits: Tensor, labels: Tensor, changes: Tensor, shift: float = 0.0, leading: int = 16) -> Surrogate:
+    """A linear model of logits (n, C), from changes (K, n, C) along directions, and from biases."""
+    outputs = leading_outputs(logits, labels, leading)
+    width = logits.shape[1]
+    return Surrogate(
+        logits=logits,
+        labels=labels,
+        classes=width,
+        outputs=outputs,
+        changes=changes.gather(2, outputs.expand(len(changes), -1, -1)),
+        shifts=torch.full((width,), shift, dtype=logits.dtype) if shift else None,
+    )
+
+
+def logits_at(surrogate: Surrogate, coefficients) -> Tensor:
+    """All logits (n, C) after a step (K,), where all are modelled."""
+    c = torch.as_tensor(coefficients, dtype=surrogate.logits.dtype)[None]
+    return torch.empty_like(surrogate.logits).scatter(1, surrogate.outputs, surrogate.at(c)[0])
 
 
 def soft_objective(logits: Tensor, labels: Tensor, classes: int, temperature: float, price: float) -> Tensor:

@@ -28,9 +28,9 @@ class Problem:
         self.inputs = torch.randn(200, 4, **DOUBLE)
         space = hs.parameter_space(self.module)
         vectors = nn.functional.normalize(torch.randn(2, space.dimension, **DOUBLE))
-        self.directions = Directions(
-            "two", ("one", "other"), space, vectors.__getitem__, np.ones(2), torch.zeros(2, 200, 3)
-        )
+        outputs = torch.arange(3).expand(200, 3)
+        changes = torch.zeros(2, 200, 3)
+        self.directions = Directions("two", ("one", "other"), space, vectors.__getitem__, np.ones(2), outputs, changes)
         logits = self.logits()
         self.outputs = ModelOutputs(
             ("a", "b", "c"),

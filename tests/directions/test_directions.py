@@ -7,15 +7,15 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hessian_surgery as hs
-from conftest import build
+from conftest import build, whole_changes
 from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.memory import Room
 from hessian_surgery.directions import class_gradients as gradients
 from hessian_surgery.directions import family
 from hessian_surgery.directions.biases import bias_directions
-from hessian_surgery.directions.class_gradients import MICRO, class_gradients, gradient_images
-from hessian_surgery.directions.family import Directions, Probe, join
+from hessian_surgery.directions.class_gradients import class_gradients, gradient_images
+from hessian_surgery.directions.family import MICRO, Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after
 from hessian_surgery.directions.random import random_directions
 from hessian_surgery.directions.spikes import spike_directions
@@ -46,9 +46,10 @@ def test_logit_changes_are_the_derivatives_of_the_logits(examined, digits_images
     directions = subject.family(name)
     inputs = digits_images.inputs()
     assert len(directions) == {"spikes": 9, "class-gradients": 10, "random": 4}[name]
+    changes = whole_changes(directions, 10)
     for i in range(len(directions)):
         exact = derivative(classifier.module, directions.space, directions.scales[i] * directions.vector(i), inputs)
-        assert (directions.changes[i] - exact).norm() < (0.15 if name == "random" else 0.05) * exact.norm()
+        assert (changes[i] - exact).norm() < (0.15 if name == "random" else 0.05) * exact.norm()
         assert float(directions.vector(i).norm()) == pytest.approx(1, abs=1e-5)
 
 
@@ -106,7 +107,8 @@ def test_a_class_gradient_is_that_of_soft_accuracy(trained, digits_parts, digits
 def by_hand(changes):
     space = hs.parameter_space(nn.Linear(1, 1))
     labels = family.numbered("direction", len(changes))
-    return Directions("by hand", labels, space, lambda _: torch.ones(2), np.ones(len(changes)), changes)
+    outputs = torch.arange(changes.shape[2]).expand(changes.shape[1:])
+    return Directions("by hand", labels, space, lambda _: torch.ones(2), np.ones(len(changes)), outputs, changes)
 
 
 def test_the_share_of_a_class_bias():
@@ -152,10 +154,10 @@ def test_bias_directions_are_exact_however_long_the_step(net, images):
     step = found.step(coefficients)
     moved = logits_after(probe.classifier, probe.space, step, images) - probe.logits
     assert len(found) == 3
-    predicted = torch.einsum("k,knc->nc", torch.tensor(coefficients).float(), found.changes)
+    predicted = (torch.tensor(coefficients).float() * found.bias_unit).expand_as(moved)
     assert torch.allclose(moved, predicted, rtol=1e-4)
-    sizes = found.changes.square().mean(dim=(1, 2)).sqrt().tolist()
-    assert sizes == pytest.approx([logit_unit(probe.logits)] * 3)
+    assert found.changes.shape == (0, 60, 3)
+    assert found.bias_unit / 3**0.5 == pytest.approx(logit_unit(probe.logits))
     names = [name for name, piece in zip(probe.space.names, probe.space.split(step), strict=True) if piece.any()]
     assert names == [probe.space.names[-1]]
     assert names[0].endswith("bias")
@@ -204,11 +206,12 @@ def test_joined_families_keep_their_order_and_add_up(net, images):
     owners = [(owner, i) for owner in families for i in range(len(owner))]
     for i, (owner, own) in enumerate(owners):
         assert torch.equal(joined.vector(i), owner.vector(own))
-        assert torch.equal(joined.changes[i], owner.changes[own])
+        assert owner is bias or torch.equal(joined.changes[i - 3], owner.changes[own])
         assert joined.scales[i] == owner.scales[own]
     coefficients = np.array([1.0, -0.5, 2.0, 0.3, -1.0, 0.7])
     parts = [f.step(c) for f, c in zip(families, (coefficients[:3], coefficients[3:5], coefficients[5:]), strict=True)]
     assert torch.allclose(joined.step(coefficients), sum(parts))
+    assert (joined.bias_unit, joined.changes.shape) == (bias.bias_unit, (3, 60, 3))
     assert join(families[:1]) is bias
 
 
@@ -250,11 +253,10 @@ def test_a_class_without_training_images_has_no_gradient(net, images):
 
 def test_class_gradients_take_equally_many_images_of_each_class(monkeypatch, images):
     monkeypatch.setattr(gradients, "TRAINING_IMAGES", 30)
-    monkeypatch.setattr(gradients, "FEWEST", 4)
     uneven = images.subset(torch.cat([torch.arange(0, 60, 3), torch.arange(1, 60, 3), torch.tensor([2, 5])]))
     assert gradient_images(uneven).counts.tolist() == [10, 10, 2]
-    monkeypatch.setattr(gradients, "TRAINING_IMAGES", 6)
-    assert gradient_images(uneven).counts.tolist() == [4, 4, 2]
+    monkeypatch.setattr(gradients, "TRAINING_IMAGES", 2)
+    assert gradient_images(uneven).counts.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +295,7 @@ def test_families_on_a_gpu_and_on_the_host_are_joined_on_the_host():
         here = torch.empty(2, 5, 4)
         labels = {"a": ("x", "y", "z"), "b": ("x", "y")}
         families = [
-            Directions(name, labels[name], space, None, np.ones(len(changes)), changes)
+            Directions(name, labels[name], space, None, np.ones(len(changes)), torch.empty(5, 4), changes)
             for name, changes in (("a", there), ("b", here))
         ]
         for order in (families, families[::-1]):

@@ -11,7 +11,8 @@ from torch import nn
 import hessian_surgery as hs
 from conftest import MEANS, operate, points
 from hessian_surgery.data.sources import Parts
-from hessian_surgery.evidence.accuracies import rates
+from hessian_surgery.evidence.accuracies import answer_rates, rates
+from hessian_surgery.evidence.leading_outputs import winners
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation import gain as gains
 from hessian_surgery.operation import iteration, proposal
@@ -27,6 +28,7 @@ from hessian_surgery.operation.problem import prepare
 from hessian_surgery.operation.proposal import operation_goal
 from hessian_surgery.operation.protection import default_max_drop, protection
 from hessian_surgery.operation.step import try_step
+from hessian_surgery.operation.surrogate import to_tensor
 
 SEARCH = hs.SpikeSearch(hessian_samples=64)
 
@@ -70,12 +72,12 @@ def test_one_iteration_is_the_step_that_the_surrogate_proposes():
     assert directions.name == "bias+class-gradients"
     surrogate = proposal.make_surrogate(problem, logits, directions)
     after = proposal.after_coefficients(problem, directions)
-    candidates = climb(surrogate, goal, 3, after, training_counts=problem.training_counts)
+    candidates = climb(surrogate, goal, after, training_counts=problem.training_counts)
     chosen = candidates.choose(goal)
     plan = chosen.step
     gain = estimate_gain(candidates.nothing.answers, plan.answers, surrogate.labels, goal, 0, chosen.overstated)
     assert gain.predicted > gain.error
-    predicted = rates(surrogate.at(torch.tensor(plan.coefficients, dtype=torch.float32)), surrogate.labels, 3)
+    predicted = rates_at(surrogate, plan.coefficients)
     state, record = iterate(problem, start(problem), Observer())
     step = problem.space.flatten(problem.space.snapshot()) - before
     assert record.accepted
@@ -105,12 +107,22 @@ def test_a_class_responds_to_its_own_bias():
     assert (by_bias[~np.eye(3, dtype=bool)] < 0).all()
 
 
+def rates_at(surrogate, coefficients):
+    """The rates that the linear model predicts."""
+    logits = surrogate.at(to_tensor(np.asarray(coefficients)[None], surrogate.logits))[0]
+    return answer_rates(winners(logits, surrogate.outputs), surrogate.labels, surrogate.classes)
+
+
 def along_first_bias(problem):
-    """One direction: the bias of the first class, which is exact."""
+    """All directions, and their linear model; to go along the bias of the first class."""
     logits = compute_logits(problem.classifier, problem.calibration_data)
     whole = proposal.find_directions(problem, logits, None, Observer())
-    one = replace(whole, labels=whole.labels[:1], scales=whole.scales[:1], changes=whole.changes[:1])
-    return one, proposal.make_surrogate(problem, logits, one)
+    return whole, proposal.make_surrogate(problem, logits, whole)
+
+
+def first_bias(c):
+    """Coefficients of three biases and six gradients."""
+    return np.array([c] + 8 * [0.0])
 
 
 def test_a_step_that_breaks_a_limit_is_halved_until_it_holds():
@@ -119,7 +131,7 @@ def test_a_step_that_breaks_a_limit_is_halved_until_it_holds():
     directions, surrogate = along_first_bias(problem)
 
     def holds(c):
-        at = rates(surrogate.at(torch.tensor([c], dtype=torch.float32)), surrogate.labels, 3)
+        at = rates_at(surrogate, first_bias(c))
         return goal.allows(at) and goal.score(at) < goal.score(present)
 
     shares = {}
@@ -129,10 +141,10 @@ def test_a_step_that_breaks_a_limit_is_halved_until_it_holds():
     assert set(shares) == {1.0, 0.5, 0.25, 0.125, None}
     before = problem.space.snapshot()
     for share, c in shares.items():
-        tried = try_step(problem, goal, directions, np.array([c]), present)
+        tried = try_step(problem, goal, directions, first_bias(c), present)
         assert (tried.kept, tried.share) == ((True, share) if share else (False, 0.125))
-        assert torch.allclose(tried.step, tried.share * directions.step(np.array([c])))
-        expected = rates(surrogate.at(torch.tensor([tried.share * c], dtype=torch.float32)), surrogate.labels, 3)
+        assert torch.allclose(tried.step, tried.share * directions.step(first_bias(c)))
+        expected = rates_at(surrogate, first_bias(tried.share * c))
         assert tried.rates.per_class.tolist() == expected.per_class.tolist()
         assert all(torch.equal(p, s) for p, s in zip(problem.space.parameters, before, strict=True))
 
@@ -141,10 +153,10 @@ def test_what_betters_nothing_is_not_kept_even_where_all_is_allowed():
     problem = posed(biased())
     directions, _ = along_first_bias(problem)
     free = Goal("sigma", 0.0, np.full(3, -np.inf))
-    worse = try_step(problem, free, directions, np.array([0.4]), measured(problem))
+    worse = try_step(problem, free, directions, first_bias(0.4), measured(problem))
     assert not worse.kept
     assert worse.rates.sigma > np.std(problem.base)
-    assert try_step(problem, free, directions, np.array([-0.4]), measured(problem)).kept
+    assert try_step(problem, free, directions, first_bias(-0.4), measured(problem)).kept
 
 
 def test_a_gain_within_its_standard_error_is_not_taken():

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from conftest import logits_at, make_surrogate
 from hessian_surgery.operation.coefficient_fit import PRICES, SHARES
-from hessian_surgery.operation.crossfit import Surrogate, cross_fit
+from hessian_surgery.operation.crossfit import cross_fit
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.ladder import TAUS, climb, prior_shift
 
@@ -16,9 +19,7 @@ def made_up(seed=0, count=(240, 120, 60)):
     draw = torch.Generator().manual_seed(seed)
     labels = torch.repeat_interleave(torch.arange(3), torch.tensor(count))
     logits = torch.randn(len(labels), 3, generator=draw) + torch.eye(3)[labels] + (COUNTS / 1000).log()
-    biases = 0.5 * torch.eye(3)[:, None, :].expand(3, len(labels), 3)
-    changes = torch.cat([biases, torch.randn(2, len(labels), 3, generator=draw)])
-    return Surrogate(logits, changes, labels, 3)
+    return make_surrogate(logits, labels, torch.randn(2, len(labels), 3, generator=draw), shift=0.5)
 
 
 def wild(coefficients, positions):
@@ -28,7 +29,7 @@ def wild(coefficients, positions):
 
 def test_the_families_from_one_coefficient_to_all():
     surrogate = made_up()
-    found = climb(surrogate, FREE, 3, lambda c, i: surrogate.at(torch.tensor(c).float())[i], training_counts=COUNTS)
+    found = climb(surrogate, FREE, lambda c, i: logits_at(surrogate, c)[i], training_counts=COUNTS)
     nothing, prior, biases, every = found.rungs
     assert len(nothing) == 1
     assert not nothing[0].coefficients.any()
@@ -36,26 +37,26 @@ def test_the_families_from_one_coefficient_to_all():
     assert (len(prior), len(biases), len(every)) == (len(TAUS), *(2 * [len(PRICES) * len(SHARES)]))
     assert all(not step.coefficients[3:].any() for step in (*prior, *biases))
     assert any(step.coefficients[3:].any() for step in every)
-    alone = [step for ray in cross_fit(surrogate.first(3), FREE) for step in ray.steps()]
+    alone = [step for ray in cross_fit(surrogate.without_directions(), FREE) for step in ray.steps()]
     assert [step.coefficients[:3].tolist() for step in biases] == [step.coefficients.tolist() for step in alone]
 
 
 def test_a_prior_shift_takes_the_prior_out():
     surrogate = made_up()
-    prior = climb(surrogate, FREE, 3, wild, training_counts=COUNTS).rungs[1]
+    prior = climb(surrogate, FREE, wild, training_counts=COUNTS).rungs[1]
     whole = prior[TAUS.index(1.0)]
     expected = (surrogate.logits - (COUNTS / 1000).log()).argmax(dim=1)
     assert torch.equal(whole.answers, expected)
-    applied = surrogate.at(torch.tensor(whole.coefficients, dtype=torch.float32)).argmax(dim=1)
+    applied = logits_at(surrogate, whole.coefficients).argmax(dim=1)
     assert (applied != expected).sum() <= 1
 
 
 def test_no_prior_shift_for_equal_or_unknown_shares():
     surrogate = made_up()
-    assert len(climb(surrogate, FREE, 3, wild, training_counts=torch.tensor([5, 5, 5])).rungs) == 3
-    assert len(climb(surrogate, FREE, 3, wild, training_counts=torch.tensor([5, 0, 9])).rungs) == 3
-    assert len(climb(surrogate, FREE, 3, wild).rungs) == 3
-    assert len(climb(surrogate, FREE, 0, wild, training_counts=COUNTS).rungs) == 2
+    assert len(climb(surrogate, FREE, wild, training_counts=torch.tensor([5, 5, 5])).rungs) == 3
+    assert len(climb(surrogate, FREE, wild, training_counts=torch.tensor([5, 0, 9])).rungs) == 3
+    assert len(climb(surrogate, FREE, wild).rungs) == 3
+    assert len(climb(replace(surrogate, shifts=None), FREE, wild, training_counts=COUNTS).rungs) == 2
 
 
 def test_shares_by_hand():
@@ -64,7 +65,7 @@ def test_shares_by_hand():
 
 def test_what_measuring_spoils_gives_way_to_the_exact_directions_alone():
     surrogate = made_up()
-    best = climb(surrogate, FREE, 3, wild).choose(FREE).step
+    best = climb(surrogate, FREE, wild).choose(FREE).step
     assert best.coefficients[:3].any()
     assert not best.coefficients[3:].any()
     assert best.rates.sigma < surrogate.rates().sigma
@@ -75,7 +76,7 @@ def test_few_images_take_the_smaller_family():
     taken = []
     for seed in range(12):
         surrogate = made_up(seed, (40, 20, 10))
-        found = climb(surrogate.first(3), FREE, 3, training_counts=COUNTS)
+        found = climb(surrogate.without_directions(), FREE, training_counts=COUNTS)
         step = found.choose(FREE).step
         taken.append(next(i for i, rung in enumerate(found.rungs) if any(step is one for one in rung)))
     assert taken.count(1) >= taken.count(2)

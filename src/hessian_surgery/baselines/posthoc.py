@@ -23,10 +23,11 @@ from hessian_surgery.directions.family import Directions, join
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import Rates, logit_unit, rates
 from hessian_surgery.operation.choice import Candidates
-from hessian_surgery.operation.crossfit import AfterCoefficients, LogitwiseSurrogate, Surrogate
+from hessian_surgery.operation.crossfit import AfterCoefficients
 from hessian_surgery.operation.goal import Goal, make_goal
 from hessian_surgery.operation.ladder import climb, prior_shift
 from hessian_surgery.operation.protection import default_max_drop, default_threshold
+from hessian_surgery.operation.surrogate import Surrogate, logit_maps
 from hessian_surgery.types import Array
 
 TAUS = tuple(np.arange(0, 2.01, 0.25))
@@ -110,7 +111,7 @@ def class_bias(outputs: ModelOutputs, state: ChainState, calibration: Tensor) ->
     def edit(coefficients: Array) -> LogitMap:
         return _map(outputs, shift=unit * torch.from_numpy(coefficients))
 
-    return _offer(outputs, logits, unit * torch.ones_like(logits)[None], calibration, edit)
+    return _offer(outputs, logits, calibration, edit, shifts=torch.full_like(logits[0], unit))
 
 
 def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
@@ -125,8 +126,8 @@ def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor
         scale, shift = torch.from_numpy(coefficients).split(width)
         return _map(outputs, 1 + factor * scale, unit * shift)
 
-    changes = torch.stack([factor * logits, unit * torch.ones_like(logits)])
-    return _offer(outputs, logits, changes, calibration, edit)
+    units = torch.ones_like(logits[0])
+    return _offer(outputs, logits, calibration, edit, shifts=unit * units, scales=factor * units)
 
 
 def last_layer(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
@@ -146,13 +147,13 @@ def step_along(family: str, count: int | None = None) -> PosthocMethod:
     def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
         directions = outputs.family(family)
         linear = _surrogate(directions, outputs, state, calibration, count or outputs.default_counts.get(family))
-        unused = len(directions) - len(linear.changes)
+        unused = len(directions) - linear.size
 
         def edit(coefficients: Array) -> WeightStep:
             return WeightStep(directions, np.pad(coefficients, (0, unused)))
 
         goal = _free_goal(linear)
-        found = climb(linear, goal, 0, _look(outputs, state, calibration, edit))
+        found = climb(linear, goal, _look(outputs, state, calibration, edit))
         return partial(_choose, found, goal, edit)
 
     return method
@@ -180,7 +181,7 @@ def operation_step(family: str) -> PosthocMethod:
             return WeightStep(directions, coefficients)
 
         look = _look(outputs, state, calibration, edit)
-        found = climb(surrogate, goal, directions.exact, look, training_counts=outputs.training_counts)
+        found = climb(surrogate, goal, look, training_counts=outputs.training_counts)
         return partial(_choose, found, goal, edit)
 
     return method
@@ -219,18 +220,16 @@ def _map_candidates(outputs: ModelOutputs, state: ChainState, calibration: Tenso
 def _offer(
     outputs: ModelOutputs,
     logits: Tensor,
-    changes: Tensor,
     calibration: Tensor,
     edit: Callable[[Array], LogitMap],
+    shifts: Tensor,
+    scales: Tensor | None = None,
 ) -> Offer:
-    """The offer of a method whose coefficients each change one logit of every image.
-
-    `changes` is that of a `LogitwiseSurrogate`.
-    """
-    surrogate = LogitwiseSurrogate(logits, changes, outputs.labels[calibration], len(outputs.classes))
+    """The offer of a method whose coefficients each change one logit of every image."""
+    surrogate = logit_maps(logits, outputs.labels[calibration], len(outputs.classes), shifts, scales)
     require_images(surrogate.labels, outputs.classes, "calibration data", at_least=2)
     goal = _free_goal(surrogate)
-    return partial(_choose, climb(surrogate, goal, surrogate.size), goal, edit)
+    return partial(_choose, climb(surrogate, goal), goal, edit)
 
 
 def _choose(candidates: Candidates, goal: Goal, edit: Callable[[Array], Edit], floor: float) -> Candidate:
@@ -261,9 +260,16 @@ def _surrogate(
     Its tensors are on the device that holds the directions' logit changes.
     """
     device = directions.changes.device
-    changes = directions.changes[:count, calibration.to(device)] * state.scale.to(device)
-    labels = outputs.labels[calibration].to(device)
-    return Surrogate(state.logits[calibration].to(device), changes, labels, len(outputs.classes))
+    scale = state.scale.to(device)
+    kept = directions.outputs.to(device)[calibration.to(device)]
+    return Surrogate(
+        logits=state.logits[calibration].to(device),
+        labels=outputs.labels[calibration].to(device),
+        classes=len(outputs.classes),
+        outputs=kept,
+        changes=directions.changes[:count, calibration.to(device)] * scale[kept],
+        shifts=directions.bias_unit * scale if directions.bias_unit else None,
+    )
 
 
 def _rates(outputs: ModelOutputs, logits: Tensor, calibration: Tensor) -> Rates:

@@ -31,8 +31,9 @@ def choose_config(options: ConfigOptions, default: OperationConfig | None = None
         if "targets" not in own:
             raise InputError(f"target: got {given['target']!r}, but the loop takes sigma or worst; leave out --preset")
         given["targets"] = parse_targets(given.pop("target"))
-    if "protect" in given:
-        given["protect"] = tuple(name.strip() for name in given["protect"].split(","))
+    for option in ("protect", "classes_of_interest"):
+        if option in given:
+            given[option] = tuple(name.strip() for name in given[option].split(","))
     if given.get("exponent", "auto") != "auto":
         given["exponent"] = parse_number("exponent", given["exponent"])
     chosen = {name: value for name, value in given.items() if name in own}

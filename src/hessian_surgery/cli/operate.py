@@ -64,6 +64,13 @@ class OperateOptions(ConfigOptions, ModelOptions):
             help="Accuracy that a protected class may lose, as a fraction; by default σ, at most 0.1; 0.01 in a loop."
         ),
     ] = None
+    classes_of_interest: Annotated[
+        str | None,
+        typer.Option(
+            help="Classes that get directions of their own, such as cat,dog, where there are so many that others "
+            "share one."
+        ),
+    ] = None
     budget: Annotated[
         float | None, typer.Option(help="Overall accuracy that may be given up, as a fraction; by default 0.002.")
     ] = None

@@ -13,6 +13,7 @@ from hessian_surgery.curvature.search import plan_basis
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.biases import bias_directions
 from hessian_surgery.directions.class_gradients import class_gradients
+from hessian_surgery.directions.class_groups import count_groups
 from hessian_surgery.directions.family import Directions, Probe
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.random import random_directions
@@ -95,7 +96,7 @@ def _logits_and_head(model: ComparedModel, problem: Problem[LoopConfig]) -> Mode
         after_step=logits_after_steps(classifier, problem.space, images, size),
         default_counts={
             "spikes": model.config.search.count(classes),
-            "class-gradients": classes,
+            "class-gradients": count_groups(classes),
             "random": classes,
         },
     )

@@ -28,5 +28,5 @@ def bias_directions(probe: Probe, head: Head | None) -> Directions | None:
         return row
 
     labels = tuple(f"bias of {output_name(i, probe.data.classes)}" for i in range(count))
-    changes = unit * torch.eye(count, device=probe.space.device)[:, None, :].expand(count, *probe.logits.shape)
-    return Directions("bias", labels, probe.space, vector, np.full(count, unit), changes, exact=count)
+    none = torch.zeros(0, *probe.outputs.shape, device=probe.space.device)
+    return Directions("bias", labels, probe.space, vector, np.full(count, unit), probe.outputs, none, bias_unit=unit)

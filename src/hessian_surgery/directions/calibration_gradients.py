@@ -6,30 +6,29 @@ So the images are divided into two halves. Each image's logits change along the 
 other half, with the same coefficients for both halves; a step moves along the mean of the two.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from hessian_surgery.data.splits import cap_per_class, stratified_folds
-from hessian_surgery.directions.class_gradients import FEWEST, TRAINING_IMAGES, gradient_vectors
-from hessian_surgery.directions.family import Directions, Probe, find_slopes, scaled_changes
+from hessian_surgery.directions.class_gradients import TRAINING_IMAGES, gradient_vectors
+from hessian_surgery.directions.class_groups import ClassGroups
+from hessian_surgery.directions.family import Directions, Probe, scaled_changes
 from hessian_surgery.seeding import generator
 
 # Images of a typical class that each half must have; with fewer, its gradients are mostly noise.
 ENOUGH = 50
 
 
-def calibration_gradients(probe: Probe, seed: int = 0) -> Directions | None:
-    """Make a direction for each class from the probe's own images; None if there are too few."""
+def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | None = None) -> Directions | None:
+    """Make a direction for each group from the probe's own images; None if there are too few."""
     data = probe.data
     if not enough_images(data.counts):
         return None
     sides = stratified_folds(data.labels, 2, generator(seed, "sides"))
     places = [(sides == side).nonzero().squeeze(1) for side in (0, 1)]
-    cap = max(FEWEST, TRAINING_IMAGES // (2 * len(data.classes)))
+    cap = max(1, TRAINING_IMAGES // (2 * len(data.classes)))
     halves = [cap_per_class(data.subset(place), cap, seed) for place in places]
-    made = [gradient_vectors(probe, half, "calibration_data") for half in halves]
+    made = [gradient_vectors(probe, half, "calibration_data", groups) for half in halves]
     names = tuple(name for name in made[0][0] if name in made[1][0])
     rows = [[found.index(name) for name in names] for found, _ in made]
 
@@ -38,13 +37,11 @@ def calibration_gradients(probe: Probe, seed: int = 0) -> Directions | None:
         return made[other][1](rows[other][i])
 
     device = probe.space.device
-    parts = [replace(probe, data=data.subset(place), logits=probe.logits[place.to(device)]) for place in places]
-    slopes = [find_slopes(part) for part in parts]
 
     def slope(i: int) -> Tensor:
         both = torch.empty(probe.logits.shape, device=device)
-        for side, along in enumerate(slopes):
-            both[places[side].to(device)] = along(seen_from(i, side)).float()
+        for side, place in enumerate(places):
+            both[place.to(device)] = probe.slopes(seen_from(i, side), place).float()
         return both
 
     scales, changes = scaled_changes(probe, len(names), slope)
@@ -54,6 +51,7 @@ def calibration_gradients(probe: Probe, seed: int = 0) -> Directions | None:
         space=probe.space,
         vector=lambda i: (seen_from(i, 0) + seen_from(i, 1)) / 2,
         scales=scales,
+        outputs=probe.outputs,
         changes=changes,
         sides=sides,
         seen_from=seen_from,

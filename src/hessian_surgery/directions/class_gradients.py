@@ -1,7 +1,8 @@
 """Class gradients: along each of these directions, the soft accuracy of one class rises fastest.
 
 Soft accuracy is the mean softmax probability of the true class. It stands in for accuracy, which
-has no useful gradient.
+has no useful gradient. Where there are many classes, those that are often confused share a
+direction: the gradient of their mean soft accuracy.
 """
 
 import math
@@ -13,62 +14,68 @@ from torch import Tensor
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
+from hessian_surgery.directions.class_groups import ClassGroups, find_groups
 from hessian_surgery.directions.family import Directions, Probe, Vector, allocate_rows, probe_directions
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 
-# How many training images class gradients are taken over, at most; but see `FEWEST`.
+# How many training images class gradients are taken over, at most; but one of each class at least.
 TRAINING_IMAGES = 5000
-# The share of each class is at least this many images, however many classes there are.
-FEWEST = 50
-# Images of one class in a batch. The mean gradient of each batch counts once in the preconditioner.
-MICRO = 50
 # Preconditioned gradients shorter than this are rounding errors.
 SHORTEST = 1e-12
 
 
-def class_gradients(probe: Probe, training: LabelledSet, seed: int = 0) -> Directions:
-    """Make a direction for each class: the gradient of its soft accuracy on training images.
+def class_gradients(
+    probe: Probe, training: LabelledSet, seed: int = 0, groups: ClassGroups | None = None
+) -> Directions:
+    """Make a direction for each group of classes: the gradient of its accuracy on training images.
 
-    A class gets no direction if it has no training images, or if no weight affects its accuracy.
+    A group gets no direction if it has no training images, or if no weight affects its accuracy.
     """
-    names, vector = gradient_vectors(probe, gradient_images(training, seed), "training_data")
+    names, vector = gradient_vectors(probe, gradient_images(training, seed), "training_data", groups)
     labels = tuple(f"gradient of {name}" for name in names)
     return probe_directions("class-gradients", labels, probe, vector)
 
 
-def gradient_vectors(probe: Probe, images: LabelledSet, argument: str) -> tuple[tuple[str, ...], Vector]:
-    """The classes that have a gradient, and its unit vector (p,) for each.
+def gradient_vectors(
+    probe: Probe, images: LabelledSet, argument: str, groups: ClassGroups | None = None
+) -> tuple[tuple[str, ...], Vector]:
+    """The groups of classes that have a gradient, and its unit vector (p,) for each.
 
-    This takes one backward pass over the images of each class. The gradients are preconditioned as
-    in Adam: each weight's entry is divided by the root mean square s of that weight's gradients
-    over small batches. The mean of s over all weights is added to the divisor, which avoids
-    division by zero. Without preconditioning, a few weights with large gradients would take up the
-    whole step (docs/evidence/development.md).
+    This takes one backward pass over the images. The gradients are preconditioned as in Adam: each
+    weight's entry is divided by the root mean square s of that weight's gradients over small
+    batches. The mean of s over all weights is added to the divisor, which avoids division by zero.
+    Without preconditioning, a few weights with large gradients would take up the whole step
+    (docs/evidence/development.md).
 
     Args:
         probe: the model, and the logits that set the temperature.
         images: the images whose soft accuracy is differentiated.
         argument: where they come from, for the message of an error.
+        groups: which classes share a gradient; by default as `find_groups` says.
     """
     space = probe.space
-    rows = allocate_rows(len(images.classes), space.dimension, space.dtype, space.device)
+    groups = groups or find_groups(probe)
+    rows = allocate_rows(len(groups), space.dimension, space.dtype, space.device)
     squares = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
-    temperature = TEMPERATURE * logit_unit(probe.logits)
-    batch = min(MICRO, probe.batch_size)
+    members = [[label for label in group if label < len(images.classes)] for group in groups.members]
+    batch = probe.gradient_batch
     names: list[str] = []
-    found = soft_accuracy_gradients(probe.classifier, space, images, temperature, batch, squares)
+    small_batches = 0
+    found = soft_accuracy_gradients(
+        probe.classifier, space, images, probe.temperature, batch, squares, members, probe.batch_gradient
+    )
     with closing(found):
-        for label, gradient in found:
-            name = images.classes[label]
+        for number, gradient in found:
+            name = groups.names[number]
             if not torch.isfinite(gradient).all():
                 raise InputError(f"{argument}: the gradient of class {name!r} is not finite; check its images")
             rows.append(gradient)
             names.append(name)
+            small_batches += math.ceil(int(images.counts[members[number]].sum()) / batch)
             if probe.progress is not None:
-                probe.progress(label + 1, len(images.classes))
-    size = (squares / (images.counts / batch).ceil().sum()).sqrt()
+                probe.progress(number + 1, len(groups))
+    size = (squares / small_batches).sqrt()
     size += size.mean().clamp(min=1e-30)
     kept = rows.vectors()
 
@@ -90,8 +97,8 @@ def gradient_vectors(probe: Probe, images: LabelledSet, argument: str) -> tuple[
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:
     """Draw the training images for class gradients: the same number of each class, or all it has.
 
-    These are `TRAINING_IMAGES` in total, or `FEWEST` of each class if that is more.
+    These are `TRAINING_IMAGES` in total, or one of each class if that is more.
     """
     if len(training) == 0:
         raise InputError("training_data: it has no image; class gradients need some, so give training images")
-    return cap_per_class(training, max(FEWEST, TRAINING_IMAGES // len(training.classes)), seed)
+    return cap_per_class(training, max(1, TRAINING_IMAGES // len(training.classes)), seed)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -13,12 +14,16 @@ from hessian_surgery.curvature.basis import Basis, Place, Storage
 from hessian_surgery.curvature.memory import free_room, input_bytes
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.logit_changes import (
+    Tangent,
     lacks_forward_mode,
     logit_difference,
     logit_tangents,
     logits_after,
 )
-from hessian_surgery.evidence.accuracies import logit_unit
+from hessian_surgery.directions.soft_accuracy import BatchGradient, batch_gradient
+from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
+from hessian_surgery.evidence.group_sums import make_groups
+from hessian_surgery.evidence.leading_outputs import leading_outputs
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE
 from hessian_surgery.model.parameters import ParameterSpace
@@ -28,6 +33,10 @@ from hessian_surgery.types import Array, Progress
 SHARE = 0.4
 # On a GPU small images go through forward mode in batches of this many bytes: it is 20 % faster.
 TANGENT_BYTES = 2**25
+
+# Images in a batch that is differentiated. The mean gradient of each batch counts once in the
+# preconditioner of class gradients.
+MICRO = 50
 
 # i → unit vector (p,) of direction i, on the weights' device.
 Vector: TypeAlias = Callable[[int], Tensor]
@@ -43,10 +52,12 @@ class Directions:
         space: the weights.
         vector: function from i to the unit vector (p,) of direction i, on the weights' device.
         scales: length (K,) of the step in weight space that a coefficient of 1 means.
-        changes: change of each image's logits per unit coefficient (K, N, C). It is on the weights'
-            device, or on the host or on disk if it takes too much memory there.
-        exact: number of directions, from the first, whose changes are linear at any length, as
-            those of biases are.
+        outputs: the outputs of each image that can win (N, L), the true class first.
+        changes: change of their logits per unit coefficient (K', N, L), for all directions but
+            biases. It is on the weights' device, or on the host or on disk if it takes too much
+            memory there.
+        bias_unit: what a unit coefficient of a bias adds to its logit; 0 if there are no biases.
+            These come first, one for each of C outputs.
         sides: which half of the images each belongs to (N,), 0 or 1, if some directions were made
             from these images themselves; None if none was. Such a direction is the mean of two,
             one from each half. An image's logit change is that along the one that was made
@@ -60,8 +71,9 @@ class Directions:
     space: ParameterSpace
     vector: Vector
     scales: Array
+    outputs: Tensor
     changes: Tensor
-    exact: int = 0
+    bias_unit: float = 0.0
     sides: Tensor | None = None
     seen_from: Callable[[int, int], Tensor] | None = None
 
@@ -84,15 +96,16 @@ class Directions:
         return self.vector(i) if side is None or self.seen_from is None else self.seen_from(i, side)
 
     def bias_share(self) -> Array:
-        """Share (K,) of each direction's logit change that one constant per class explains (R²).
+        """Share (K',) of each direction's logit change that one constant per output explains (R²).
 
-        A change that is the same for all classes changes no answer; it is subtracted first.
+        A change that is the same for all outputs changes no answer; it is subtracted first. Biases
+        are left out.
         """
-        centred = self.changes - self.changes.mean(dim=2, keepdim=True)
-        constant = centred.mean(dim=1, keepdim=True)
-        total = centred.square().sum(dim=(1, 2))
-        explained = centred.shape[1] * constant.square().sum(dim=(1, 2))
-        return (explained / total.clamp(min=1e-30)).double().cpu().numpy()
+        centred = (self.changes - self.changes.mean(dim=2, keepdim=True)).flatten(1)
+        groups = make_groups(self.outputs.flatten().to(centred.device), int(self.outputs.max()) + 1)
+        often = groups.collect(torch.ones_like(centred[:1])).clamp(min=1)
+        explained = (groups.collect(centred).square() / often).sum(dim=1)
+        return (explained / centred.square().sum(dim=1).clamp(min=1e-30)).double().cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -115,9 +128,36 @@ class Probe:
     batch_size: int = BATCH_SIZE
     progress: Progress | None = None
 
-    def change(self, step: Tensor) -> Tensor:
-        """Compute the change of the logits (N, C) that a step (p,) makes."""
-        return logits_after(self.classifier, self.space, step, self.data, self.batch_size) - self.logits
+    @cached_property
+    def outputs(self) -> Tensor:
+        """The outputs of each image that can win (N, L)."""
+        return leading_outputs(self.logits, self.data.labels.to(self.logits.device))
+
+    @cached_property
+    def slopes(self) -> Tangent:
+        """The function that gives derivatives of the logits; made once, as a GPU records it."""
+        return find_slopes(self)
+
+    @property
+    def temperature(self) -> float:
+        """Temperature of the softmax in soft accuracies, in units of logits."""
+        return TEMPERATURE * logit_unit(self.logits)
+
+    @property
+    def gradient_batch(self) -> int:
+        """Images in a batch that is differentiated."""
+        return min(MICRO, self.batch_size)
+
+    @cached_property
+    def batch_gradient(self) -> BatchGradient:
+        """The function that differentiates a batch; made once, as a GPU records it."""
+        return batch_gradient(self.classifier, self.space, self.temperature, self.gradient_batch, recorded=True)
+
+    def change(self, step: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Compute the change of the logits (n, C) of some or all images that a step (p,) makes."""
+        some = self.data if positions is None else self.data.subset(positions)
+        before = self.logits if positions is None else self.logits[positions.to(self.logits.device)]
+        return logits_after(self.classifier, self.space, step, some, self.batch_size) - before
 
 
 def numbered(word: str, count: int) -> tuple[str, ...]:
@@ -127,13 +167,12 @@ def numbered(word: str, count: int) -> tuple[str, ...]:
 
 def probe_directions(name: str, labels: tuple[str, ...], probe: Probe, vector: Vector) -> Directions:
     """Make a family of the directions `vector` (i → unit vector), one for each label."""
-    slope_along = find_slopes(probe)
-    scales, changes = scaled_changes(probe, len(labels), lambda i: slope_along(vector(i)))
-    return Directions(name, labels, probe.space, vector, scales, changes)
+    scales, changes = scaled_changes(probe, len(labels), lambda i: probe.slopes(vector(i), None))
+    return Directions(name, labels, probe.space, vector, scales, probe.outputs, changes)
 
 
 def scaled_changes(probe: Probe, count: int, slope: Callable[[int], Tensor]) -> tuple[Array, Tensor]:
-    """The scales (K,) and changes (K, N, C) of `Directions`.
+    """The scales (K,) and changes (K, N, L) of `Directions`.
 
     Args:
         probe: the images; its progress is told of each direction.
@@ -141,21 +180,21 @@ def scaled_changes(probe: Probe, count: int, slope: Callable[[int], Tensor]) -> 
         slope: function from i to the derivatives of the logits (N, C) along direction i.
     """
     unit = logit_unit(probe.logits)
-    shape = (count, *probe.logits.shape)
+    shape = (count, *probe.outputs.shape)
     scales = np.empty(count)
     changes = allocate_rows(count, math.prod(shape[1:]), torch.float32, probe.space.device)
     for i in range(count):
         found = slope(i)
         size = float(found.square().mean().sqrt()) / unit
         scales[i] = 1 / size if size > 0 else 0.0
-        changes.append((found * scales[i]).flatten())
+        changes.append((found.gather(1, probe.outputs) * scales[i]).flatten())
         if probe.progress is not None:
             probe.progress(i + 1, count)
     return scales, changes.vectors().view(shape)
 
 
-def find_slopes(probe: Probe) -> Callable[[Tensor], Tensor]:
-    """Make the function from a direction (p,) to the derivatives of the logits (N, C) along it.
+def find_slopes(probe: Probe) -> Tangent:
+    """Make the function from a direction (p,) to the derivatives of images' logits along it.
 
     On a GPU they come from forward mode, unless a layer has none: reduced precision would spoil
     differences. On a CPU they come from differences, which take one pass; forward mode takes as
@@ -164,22 +203,24 @@ def find_slopes(probe: Probe) -> Callable[[Tensor], Tensor]:
     unit = logit_unit(probe.logits)
     amplitude = 1e-2
     forward = _prefers_forward_mode(probe.space.device)
-    size = max(probe.batch_size, min(TANGENT_BYTES // input_bytes(probe.data), 8 * probe.batch_size))
+    most = max(probe.batch_size, min(TANGENT_BYTES // input_bytes(probe.data), 8 * probe.batch_size))
+    # Batches of equal size: the last is not filled up.
+    size = math.ceil(len(probe.data) / math.ceil(len(probe.data) / most))
     tangent = logit_tangents(probe.classifier, probe.space, probe.data, size)
 
-    def along(direction: Tensor) -> Tensor:
+    def along(direction: Tensor, positions: Tensor | None) -> Tensor:
         nonlocal forward, amplitude, tangent
         if forward:
             try:
-                return tangent(direction)
+                return tangent(direction, positions)
             except torch.OutOfMemoryError:
                 tangent = logit_tangents(probe.classifier, probe.space, probe.data, probe.batch_size)
-                return tangent(direction)
+                return tangent(direction, positions)
             except RuntimeError as error:
                 if not lacks_forward_mode(error):
                     raise
                 forward = False
-        slope, amplitude = logit_difference(probe.change, direction, amplitude, unit)
+        slope, amplitude = logit_difference(lambda step: probe.change(step, positions), direction, amplitude, unit)
         return slope
 
     return along
@@ -190,14 +231,12 @@ def _prefers_forward_mode(device: torch.device) -> bool:
 
 
 def join(families: list[Directions]) -> Directions:
-    """Join families in order; if the changes of one are on the host, all are.
-
-    Only the first family's exact directions stay exact: put the biases first.
-    """
+    """Join families in order, biases first; if the changes of one are on the host, all are."""
     if len(families) == 1:
         return families[0]
     owners = [(family, i) for family in families for i in range(len(family))]
-    device = min((family.changes.device for family in families), key=lambda device: device.type != "cpu")
+    places = [family.changes.device for family in families if len(family.changes) > 0]
+    device = min(places, key=lambda device: device.type != "cpu", default=families[0].changes.device)
     changes = torch.cat([family.changes.to(device) for family in families])
     scales = np.concatenate([family.scales for family in families])
     name = "+".join(family.name for family in families)
@@ -211,9 +250,19 @@ def join(families: list[Directions]) -> Directions:
         family, own = owners[i]
         return family.side_vector(own, side)
 
-    exact = families[0].exact
     sides = next((family.sides for family in families if family.sides is not None), None)
-    return Directions(name, labels, families[0].space, vector, scales, changes, exact, sides, seen_from)
+    return Directions(
+        name,
+        labels,
+        families[0].space,
+        vector,
+        scales,
+        families[0].outputs,
+        changes,
+        families[0].bias_unit,
+        sides,
+        seen_from,
+    )
 
 
 def allocate_rows(count: int, dimension: int, dtype: torch.dtype, device: torch.device) -> Basis:

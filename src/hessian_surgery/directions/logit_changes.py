@@ -28,8 +28,8 @@ RECORDED_BATCH = 256
 # Words in torch's errors that name forward mode; it also stumbles over zero tangents of its own.
 FORWARD_MODE = re.compile(r"forward[- ](mode|AD)|\bjvp\b|ZeroTensor", re.IGNORECASE)
 
-# Direction (p,) → derivatives of the logits (N, C) along it.
-Tangent: TypeAlias = Callable[[Tensor], Tensor]
+# Direction (p,), positions (n,) → derivatives of the logits (n, C) along it; None stands for all.
+Tangent: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
 # Step (p,) → change of the logits (N, C).
 Change: TypeAlias = Callable[[Tensor], Tensor]
 # Step (p,), positions (n,) → logits (n, C) after the step; None stands for all positions.
@@ -51,7 +51,7 @@ class _Logits(nn.Module):
 def logit_tangents(
     classifier: Classifier, space: ParameterSpace, data: LabelledSet, batch_size: int = BATCH_SIZE
 ) -> Tangent:
-    """Make the function q → d z(θ + a q) / da at a = 0, for the logits z (N, C) of all images.
+    """Make the function q → d z(θ + a q) / da at a = 0, for the logits z (n, C) of some images.
 
     It takes one forward-mode pass per direction q (p,), which costs two to three plain passes. Its
     result is on the weights' device. If a layer has no forward mode, it raises an error that
@@ -73,11 +73,12 @@ def logit_tangents(
 
     replayed = batchwise(tangent, classifier.module, batch_size)
 
-    def along(direction: Tensor) -> Tensor:
+    def along(direction: Tensor, positions: Tensor | None) -> Tensor:
         held.copy_(direction)
         with classifier.evaluating(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch's own forward mode uses torch.jit
-            shown = data.batches(batch_size, classifier.device)
+            some = data if positions is None else data.subset(positions)
+            shown = some.batches(batch_size, classifier.device)
             return torch.cat([replayed(inputs).to(space.device) for inputs, _ in shown])
 
     return along

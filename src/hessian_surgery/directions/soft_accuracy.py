@@ -1,6 +1,6 @@
-"""Gradients of the classes' soft accuracies: one backward pass over the images of each class."""
+"""Gradients of soft accuracies: one backward pass over the images of each class or group."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeAlias
 
 import torch
@@ -22,27 +22,19 @@ WORTH_RECORDING = 16
 BatchGradient: TypeAlias = Callable[[Inputs, Tensor, Tensor], Tensor]
 
 
-def soft_accuracy_gradients(
-    classifier: Classifier,
-    space: ParameterSpace,
-    data: LabelledSet,
-    temperature: float,
-    batch_size: int,
-    squares: Tensor | None = None,
-) -> Generator[tuple[int, Tensor]]:
-    """Yield (j, g_j) for each class j that has images: the gradient (p,) of its mean soft accuracy.
+def batch_gradient(
+    classifier: Classifier, space: ParameterSpace, temperature: float, batch_size: int, recorded: bool
+) -> BatchGradient:
+    """Make the function that differentiates a batch of at most `batch_size` images.
 
-    The soft accuracy of an image is its `true_class_probability`. Gradients are not kept: use each
-    before asking for the next. The module stays in evaluation mode until the generator ends, so
-    close it (`contextlib.closing`) if you may stop early.
+    The soft accuracy of an image is its `true_class_probability`.
 
     Args:
         classifier: the model; differentiated in evaluation mode, with the user's kernels.
         space: the weights.
-        data: the images.
         temperature: temperature of the softmax, in units of logits.
         batch_size: images per forward and backward pass.
-        squares: vector (p,) that the square of each batch's mean gradient is added to.
+        recorded: whether to record it on a GPU, which pays from `WORTH_RECORDING` batches on.
     """
 
     def plain(inputs: Inputs, labels: Tensor, weights: Tensor) -> Tensor:
@@ -53,27 +45,76 @@ def soft_accuracy_gradients(
         counted = weights[: len(probability)].to(probability)
         return space.flatten(torch.autograd.grad(counted @ probability, space.parameters, materialize_grads=True))
 
-    batch_size = min(batch_size, int(data.counts.max()))
-    many = int((data.counts / batch_size).ceil().sum()) >= WORTH_RECORDING
-    gradient = batchwise(plain, classifier.module, batch_size, rows=False) if many else plain
+    return batchwise(plain, classifier.module, batch_size, rows=False) if recorded else plain
+
+
+def soft_accuracy_gradients(
+    classifier: Classifier,
+    space: ParameterSpace,
+    data: LabelledSet,
+    temperature: float,
+    batch_size: int,
+    squares: Tensor | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+    gradient: BatchGradient | None = None,
+) -> Generator[tuple[int, Tensor]]:
+    """Yield (g, gradient (p,)) for each group of classes with images, of its mean soft accuracy.
+
+    Gradients are not kept: use each before asking for the next. The module stays in evaluation mode
+    until the generator ends, so close it (`contextlib.closing`) if you may stop early.
+
+    Args:
+        classifier: the model.
+        space: the weights.
+        data: the images.
+        temperature: temperature of the softmax, in units of logits.
+        batch_size: images per forward and backward pass.
+        squares: vector (p,) that the square of each batch's mean gradient is added to.
+        groups: the classes of each group; by default each class is one.
+        gradient: that of `batch_gradient`, if it is there already.
+    """
+    groups = [[label] for label in range(len(data.classes))] if groups is None else groups
+    counts = data.counts
+    sizes = torch.tensor([int(counts[list(group)].sum()) for group in groups])
+    batch_size = min(batch_size, int(sizes.max()))
+    if gradient is None:
+        many = int((sizes / batch_size).ceil().sum()) >= WORTH_RECORDING
+        gradient = batch_gradient(classifier, space, temperature, batch_size, many)
     with classifier.evaluating(), space.freezing_others(classifier.module):
-        for label in range(len(data.classes)):
-            members = (data.labels == label).nonzero().squeeze(1)
+        for number, group in enumerate(groups):
+            members = torch.isin(data.labels, torch.tensor(list(group))).nonzero().squeeze(1)
             if len(members) > 0:
-                yield label, _mean_gradient(gradient, data.subset(members), batch_size, classifier.device, squares)
+                weights = _weights(data.labels[members], counts)
+                yield (
+                    number,
+                    _mean_gradient(gradient, data.subset(members), weights, batch_size, classifier.device, squares),
+                )
+
+
+def _weights(labels: Tensor, counts: Tensor) -> Tensor:
+    """What each image (n,) of a group counts, 1 on average: every class counts the same."""
+    present = labels.unique()
+    return len(labels) / (len(present) * counts[labels])
 
 
 @torch.enable_grad()
 def _mean_gradient(
-    gradient: BatchGradient, members: LabelledSet, batch_size: int, device: torch.device, squares: Tensor | None
+    gradient: BatchGradient,
+    members: LabelledSet,
+    weights: Tensor,
+    batch_size: int,
+    device: torch.device,
+    squares: Tensor | None,
 ) -> Tensor:
-    """The mean of the images' gradients (p,)."""
+    """The weighted mean of the images' gradients (p,)."""
     total: Tensor | None = None
-    for inputs, labels in members.batches(batch_size, device):
+    for part, (inputs, labels) in zip(weights.split(batch_size), members.batches(batch_size, device), strict=True):
         # A recorded pass fills up a short batch; the filling gets a weight of 0.
-        found = gradient(inputs, labels, (torch.arange(batch_size, device=device) < len(labels)).float())
+        filled = torch.zeros(batch_size, device=device)
+        filled[: len(part)] = part.to(device)
+        found = gradient(inputs, labels, filled)
         if squares is not None:
             squares.addcmul_(found, found, value=1 / len(labels) ** 2)
         total = found if total is None else total.add_(found)
-    assert total is not None  # a class that is asked for has images
+    assert total is not None  # a group that is asked for has images
     return total.div_(len(members))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -97,20 +98,22 @@ class Classifier:
 
         Modes, .grad, requires_grad, buffers and random state come back bit for bit.
         """
+        if self.module in _evaluating:
+            with _keeping_values(self.module):
+                yield
+            return
         modules = list(self.module.modules())
         modes = [module.training for module in modules]
         parameters = [(p, p.grad, p.requires_grad) for p in self.module.parameters()]
         # Not named_buffers(), which leaves out buffers that are None: they must be None again.
         buffers = [(module, dict(module._buffers)) for module in modules if module._buffers]
-        contents = _by_kind(self.module.buffers())
-        saved = [_flat(same) for same in contents]
-        random_state = torch.get_rng_state()
-        cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        self.module.eval()
+        _evaluating[self.module] = _by_kind(self.module.buffers())
         try:
-            with deterministic_kernels():
+            with _keeping_values(self.module), deterministic_kernels():
+                self.module.eval()
                 yield
         finally:
+            del _evaluating[self.module]
             for module, training in zip(modules, modes, strict=True):
                 if module.training != training:
                     module.training = training
@@ -120,11 +123,27 @@ class Classifier:
                 parameter.requires_grad_(requires_grad)
             for module, registered in buffers:
                 module._buffers.update(registered)
-            for same, values in zip(contents, saved, strict=True):
-                _undo(same, values)
-            torch.set_rng_state(random_state)
-            if cuda_states:
-                torch.cuda.set_rng_state_all(cuda_states)
+
+
+# Modules in evaluation mode, and their buffers by kind: to switch again, inside, costs little.
+_evaluating: WeakKeyDictionary[nn.Module, list[list[Tensor]]] = WeakKeyDictionary()
+
+
+@contextmanager
+def _keeping_values(module: nn.Module) -> Iterator[None]:
+    """Bring the values of buffers and the random state back after this block."""
+    contents = _evaluating[module]
+    saved = [_flat(same) for same in contents]
+    random_state = torch.get_rng_state()
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        for same, values in zip(contents, saved, strict=True):
+            _undo(same, values)
+        torch.set_rng_state(random_state)
+        if cuda_states:
+            torch.cuda.set_rng_state_all(cuda_states)
 
 
 def _by_kind(tensors: Iterable[Tensor]) -> list[list[Tensor]]:

@@ -66,6 +66,11 @@ class OperationConfig(ABC):
         """Whether the operation moves along class gradients."""
 
     @property
+    def alone(self) -> tuple[str, ...]:
+        """Classes that share no direction with others, however many classes there are."""
+        return ()
+
+    @property
     def total_iterations(self) -> int:
         """Iterations at most, over all phases if there are several."""
         return self.iterations
@@ -98,12 +103,15 @@ class SurgeryConfig(OperationConfig):
         budget: accuracy that may be given up against the starting model, as a fraction.
         targets: accuracies to reach, by class name.
         protect: names of the protected classes; by default the strong ones.
+        classes_of_interest: names of classes that get directions of their own, where there are so
+            many that others share one. Those with a target have their own anyway.
     """
 
     directions: Family = "class-gradients"
     budget: float = 0.002
     targets: Mapping[str, float] = field(default_factory=dict)
     protect: tuple[str, ...] = ()
+    classes_of_interest: tuple[str, ...] = ()
 
     algorithm: ClassVar[str] = "default"
 
@@ -122,10 +130,17 @@ class SurgeryConfig(OperationConfig):
         """Whether the operation moves along class gradients."""
         return self.directions != "spikes"
 
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """Classes that share no direction with others: with a target, or of interest."""
+        return tuple(dict.fromkeys((*self.targets, *self.classes_of_interest)))
+
     def check_classes(self, classes: tuple[str, ...]) -> None:
-        """Raise an InputError if a target or a protected class is unknown, or a class is both."""
+        """Raise an InputError if a class is unknown, or has a target and is protected."""
         for name in self.protect:
             class_number(name, classes, "protect")
+        for name in self.classes_of_interest:
+            class_number(name, classes, "classes_of_interest")
         for name, value in self.targets.items():
             class_number(name, classes, "target")
             if name in self.protect:
@@ -135,7 +150,8 @@ class SurgeryConfig(OperationConfig):
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `config.json` holds."""
-        return super().as_dict() | {"targets": dict(self.targets), "protect": list(self.protect)}
+        lists = {"protect": list(self.protect), "classes_of_interest": list(self.classes_of_interest)}
+        return super().as_dict() | {"targets": dict(self.targets)} | lists
 
 
 def require_choice(config: OperationConfig, name: str, literal: Any) -> None:

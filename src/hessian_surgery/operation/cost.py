@@ -9,7 +9,9 @@ from hessian_surgery.curvature.memory_plan import basis_bytes, describe_storage
 from hessian_surgery.curvature.search import plan_basis
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.calibration_gradients import enough_images
-from hessian_surgery.directions.class_gradients import MICRO, gradient_images
+from hessian_surgery.directions.class_gradients import gradient_images
+from hessian_surgery.directions.class_groups import count_groups
+from hessian_surgery.directions.family import MICRO
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.parameters import parameter_space
@@ -82,7 +84,8 @@ def estimate_cost(
     if config.calibration_cap is not None:
         counts = counts.clamp(max=config.calibration_cap)
     crossed = config.uses_gradients and enough_images(counts)
-    gradients = (1 + crossed) * classes if config.uses_gradients else 0
+    groups = count_groups(classes, len(config.alone))
+    gradients = (1 + crossed) * groups if config.uses_gradients else 0
     steps = min(search.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
     images = int(counts.sum())
     work = algorithm_of(config).work(config, counts, classifier.device)
@@ -93,7 +96,7 @@ def estimate_cost(
         storage = plan_basis(classifier, space, training_data, search, spikes, beside=beside, example=calibration_data)
         graph_images = min(search.micro_batch or search.hessian_samples, len(training_data))
     # Each half of the calibration images has gradients of its own.
-    rows = storage.rows + (config.vectors_beside + 1) * spikes + gradients + crossed * classes
+    rows = storage.rows + (config.vectors_beside + 1) * spikes + gradients + crossed * groups
     saved = saved_bytes(classifier, training_data, space)
     operations = 1 + (folds or 0)
     return Cost(

@@ -8,9 +8,9 @@ import numpy as np
 
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.choice import Candidates
-from hessian_surgery.operation.crossfit import Surrogate
 from hessian_surgery.operation.gain import estimate_gain, is_worth_a_step
 from hessian_surgery.operation.goal import Goal, Target
+from hessian_surgery.operation.surrogate import Surrogate
 from hessian_surgery.types import Array
 
 # Accuracy that may be given up, as fractions, at the points of a front.

@@ -1,7 +1,7 @@
 """Goal: what an operation aims at, and what it must not break."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -107,7 +107,10 @@ class Goal:
 
 @dataclass(frozen=True)
 class SoftGoal:
-    """A goal as a smooth function of soft accuracies; see `Goal.soft`."""
+    """A goal as a smooth function of soft accuracies; see `Goal.soft`.
+
+    Its tensors may have leading axes, for several goals of one kind at once.
+    """
 
     aim: Target
     limits: Tensor
@@ -116,18 +119,43 @@ class SoftGoal:
     wanted: Tensor | None
 
     def __call__(self, accuracy: Tensor, per_class: Tensor, price: float | Tensor) -> Tensor:
-        """What a fit makes small: value − price · accuracy + penalty.
+        """What a fit makes small (…): value − price · accuracy + penalty.
 
         The value is σ, minus the soft worst accuracy, or the targets' shortfall.
+
+        Args:
+            accuracy: over all images (…).
+            per_class: of each class (…, C).
+            price: (…).
         """
         if self.wanted is not None:
-            missed = torch.relu(self.wanted - per_class[self.rows])
-            value = missed.mean() + (missed.square().mean() + 1e-12).sqrt()
+            missed = torch.relu(self.wanted - per_class[..., self.rows])
+            value = missed.mean(dim=-1) + (missed.square().mean(dim=-1) + 1e-12).sqrt()
         elif self.aim == "sigma":
-            value = (per_class - self.noise).std(correction=0)
+            value = (per_class - self.noise).std(dim=-1, correction=0)
         else:
-            value = NEAR_WORST * torch.logsumexp((self.noise - per_class) / NEAR_WORST, dim=0)
-        return value - price * accuracy + PENALTY * torch.relu(self.limits - per_class).mean()
+            value = NEAR_WORST * torch.logsumexp((self.noise - per_class) / NEAR_WORST, dim=-1)
+        return value - price * accuracy + PENALTY * torch.relu(self.limits - per_class).mean(dim=-1)
+
+    def only(self, places: Tensor) -> "SoftGoal":
+        """Some of several goals."""
+        wanted = None if self.wanted is None else self.wanted[places]
+        return replace(self, limits=self.limits[places], noise=self.noise[places], wanted=wanted)
+
+
+def stack_goals(goals: Sequence[SoftGoal], times: int) -> SoftGoal:
+    """Goals of one kind as one, with each of them repeated so many times along the first axis."""
+
+    def stacked(tensors: list[Tensor]) -> Tensor:
+        return torch.stack(tensors).repeat_interleave(times, dim=0)
+
+    wanted = [goal.wanted for goal in goals if goal.wanted is not None]
+    return replace(
+        goals[0],
+        limits=stacked([goal.limits for goal in goals]),
+        noise=stacked([goal.noise for goal in goals]),
+        wanted=stacked(wanted) if wanted else None,
+    )
 
 
 def make_goal(

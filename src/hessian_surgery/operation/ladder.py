@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.operation.choice import Candidates, make_candidates
-from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep, Ray, Surrogate, cross_fit
+from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep, Ray, cross_fit, predicted_step
 from hessian_surgery.operation.goal import Goal
+from hessian_surgery.operation.surrogate import Surrogate
 
 # Shares of log-priors that a prior shift subtracts from the logits.
 TAUS = tuple(np.arange(1, 31) / 20)
@@ -22,7 +23,6 @@ TAUS = tuple(np.arange(1, 31) / 20)
 def climb(
     surrogate: Surrogate,
     goal: Goal,
-    exact: int,
     after: AfterCoefficients | None = None,
     *,
     training_counts: Tensor | None = None,
@@ -30,29 +30,29 @@ def climb(
 ) -> Candidates:
     """All steps of all families, each predicted on images that it was not fitted to.
 
-    The biases are the first directions. Their effect is linear at any length, so the linear model
-    predicts it exactly. For steps along other directions it is usually too optimistic: each of
-    their rays is measured by a forward pass.
+    Scales and shifts of logits are linear at any length, so the linear model predicts their effect
+    exactly. For steps along directions it is usually too optimistic: each of their rays is measured
+    by a forward pass.
 
     Args:
         surrogate: the linear model of the calibration images' logits.
         goal: what the fits aim at.
-        exact: how many directions, from the first, have an effect that is linear at any length.
-        after: measures a step by a forward pass; None if all directions are exact.
+        after: measures a step by a forward pass; None if there are no directions.
         training_counts: training images of each class (C,), if they are known.
         seed: fixes the folds and resamples.
     """
     size = surrogate.size
-    nothing = surrogate.predict(np.zeros(size), surrogate.logits.argmax(dim=1).cpu())
+    nothing = predicted_step(surrogate, np.zeros(size), surrogate.logits.argmax(dim=1).cpu())
     rungs: list[list[PredictedStep]] = [[nothing]]
-    if exact and training_counts is not None:
+    if surrogate.shifts is not None and training_counts is not None:
         rungs.append(_prior_shifts(surrogate, training_counts))
-    if 0 < exact < size:
-        rungs.append(_padded(cross_fit(surrogate.first(exact), goal, seed), size))
-    rays = cross_fit(surrogate, goal, seed)
-    if exact < size and after is not None:
-        rays = [ray.measured(after) for ray in rays]
-    rungs.append([step for ray in rays for step in ray.steps()])
+    if surrogate.exact:
+        rays = cross_fit(surrogate.without_directions(), goal, seed)
+        rungs.append(_padded([ray.followed() for ray in rays], size))
+    if surrogate.exact < size:
+        rays = cross_fit(surrogate, goal, seed)
+        rays = rays if after is None else [ray.measured(after) for ray in rays]
+        rungs.append([step for ray in rays for step in ray.steps()])
     return make_candidates([rung for rung in rungs if rung], surrogate.labels, surrogate.classes, seed)
 
 
@@ -79,13 +79,14 @@ def _prior_shifts(surrogate: Surrogate, training_counts: Tensor) -> list[Predict
     outputs = surrogate.logits.shape[1]
     shift = prior_shift(training_counts, outputs)
     shift -= shift.mean()
-    units = torch.stack([surrogate.changes[i, 0, i] for i in range(outputs)]).double().cpu()
-    unused = np.zeros(len(surrogate.changes) - outputs)
+    assert surrogate.shifts is not None  # `climb` has seen to it
+    per_tau = (shift / surrogate.shifts.double().cpu()).numpy()
+    unused = np.zeros(surrogate.size - outputs)
     found = []
     for tau in TAUS:
-        coefficients = np.concatenate([(tau * shift / units).numpy(), unused])
+        coefficients = np.concatenate([tau * per_tau, unused])
         logits = surrogate.logits + (tau * shift).to(surrogate.logits)
-        found.append(surrogate.predict(coefficients, logits.argmax(dim=1).cpu()))
+        found.append(predicted_step(surrogate, coefficients, logits.argmax(dim=1).cpu()))
     return found
 
 

@@ -6,23 +6,26 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import coo_array
 from torch import Tensor
 
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.directions.biases import bias_directions
 from hessian_surgery.directions.calibration_gradients import calibration_gradients, enough_images
 from hessian_surgery.directions.class_gradients import class_gradients
+from hessian_surgery.directions.class_groups import count_groups, find_groups
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.spikes import spike_directions
-from hessian_surgery.evidence.accuracies import TEMPERATURE, Rates, logit_unit, soft_rates
+from hessian_surgery.evidence.accuracies import TEMPERATURE, Rates, logit_unit
 from hessian_surgery.evidence.class_noise import class_noise
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.config import SurgeryConfig
-from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep, Surrogate
+from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep
 from hessian_surgery.operation.front import predict_front
 from hessian_surgery.operation.gain import estimate_gain
 from hessian_surgery.operation.goal import Goal, Target, make_goal
@@ -31,6 +34,7 @@ from hessian_surgery.operation.ladder import climb
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.protection import protection
+from hessian_surgery.operation.surrogate import Surrogate
 from hessian_surgery.types import Array
 
 # By how many standard errors limits and targets that a user gave must be predicted to hold: nine
@@ -93,7 +97,6 @@ def survey(
         candidates_for = partial(
             climb,
             surrogate,
-            exact=directions.exact,
             after=after_coefficients(problem, directions),
             training_counts=problem.training_counts,
             seed=config.seed,
@@ -154,8 +157,9 @@ def find_directions(
     bias = bias_directions(probe, find_head(problem.classifier, first))
     families = [] if bias is None else [bias]
     if problem.gradient_data is not None:
-        families.append(class_gradients(probe, problem.gradient_data, config.seed))
-        crossed = calibration_gradients(probe, config.seed)
+        groups = find_groups(probe, config.alone)
+        families.append(class_gradients(probe, problem.gradient_data, config.seed, groups))
+        crossed = calibration_gradients(probe, config.seed, groups)
         families += [] if crossed is None else [crossed]
     if spikes is not None:
         families.append(spike_directions(probe, spikes))
@@ -165,19 +169,28 @@ def find_directions(
 def _direction_units(problem: Problem[SurgeryConfig], spikes: Spectrum | None) -> int:
     """How often progress is told while directions are found: for each gradient and each slope.
 
-    A class has two of them; from the calibration images three more, as each half has a gradient.
+    A group has two of them; from the calibration images three more, as each half has a gradient.
     """
     data = problem.calibration_data
     gradients = 0 if problem.gradient_data is None else 5 if enough_images(data.counts) else 2
-    return gradients * len(data.classes) + (0 if spikes is None else len(spikes))
+    groups = count_groups(len(data.classes), len(problem.config.alone))
+    return gradients * groups + (0 if spikes is None else len(spikes))
 
 
 def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions) -> Surrogate:
     """Logits as a linear function of the coefficients, on the device that holds the changes."""
     changes = directions.changes
-    labels = problem.calibration_data.labels.to(changes.device)
-    started = problem.started.to(changes.device)
-    return Surrogate(logits.to(changes.device), changes, labels, len(problem.calibration_data.classes), started)
+    data = problem.calibration_data
+    logits = logits.to(changes.device)
+    return Surrogate(
+        logits=logits,
+        labels=data.labels.to(changes.device),
+        classes=len(data.classes),
+        outputs=directions.outputs.to(changes.device),
+        changes=changes,
+        shifts=logits.new_full((logits.shape[1],), directions.bias_unit) if directions.bias_unit else None,
+        started=problem.started.to(changes.device),
+    )
 
 
 def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCoefficients:
@@ -189,13 +202,15 @@ def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCo
         return lambda coefficients, positions: after_step(directions.step(coefficients), positions)
 
     def after(coefficients: Array, positions: Tensor) -> Tensor:
-        logits = torch.empty(len(positions), directions.changes.shape[2], device=problem.space.device)
+        found = []
+        places = []
         for side in (0, 1):
             mine = (sides[positions.cpu()] == side).nonzero().squeeze(1)
             if len(mine) > 0:
                 step = directions.step(coefficients, side)
-                logits[mine.to(logits.device)] = after_step(step, positions[mine.to(positions.device)])
-        return logits
+                found.append(after_step(step, positions[mine.to(positions.device)]))
+                places.append(mine)
+        return torch.cat(found)[torch.cat(places).argsort().to(found[0].device)]
 
     return after
 
@@ -210,9 +225,18 @@ def find_front(problem: Problem[SurgeryConfig], found: Survey) -> dict[str, Any]
 
 def find_responses(surrogate: Surrogate, directions: Directions) -> Responses:
     """How each class's soft accuracy responds to each direction, per unit of its coefficient."""
-    zero = torch.zeros(surrogate.size, device=surrogate.logits.device, requires_grad=True)
-    temperature = TEMPERATURE * logit_unit(surrogate.logits)
-    _, per_class = soft_rates(surrogate.at(zero), surrogate.labels, surrogate.classes, temperature)
-    slopes = [torch.autograd.grad(value, zero, retain_graph=True)[0] for value in per_class]
-    values = torch.stack(slopes, dim=1).double().cpu().numpy()
+    temperature = TEMPERATURE * logit_unit(surrogate.kept)
+    share = torch.softmax(surrogate.kept / temperature, dim=1)
+    # How each image's soft accuracy responds to each of its logits (n, L); the truth comes first.
+    slope = -share[:, :1] * share / temperature
+    slope[:, 0] += share[:, 0] / temperature
+    count = torch.bincount(surrogate.labels, minlength=surrogate.classes)
+    rows = [surrogate.by_class.collect((change * slope).sum(dim=1)[None]) for change in surrogate.changes]
+    along = torch.cat(rows) / count if rows else slope.new_zeros(0, surrogate.classes)
+    values = along.double().cpu().numpy()
+    if surrogate.shifts is not None:
+        pairs = surrogate.labels.cpu().numpy().repeat(slope.shape[1]), surrogate.outputs.flatten().cpu().numpy()
+        biases = coo_array((slope.flatten().double().cpu().numpy(), pairs), (surrogate.classes, len(surrogate.shifts)))
+        units = surrogate.shifts.double().cpu().numpy()[:, None] / count.cpu().numpy()
+        values = np.concatenate([units * biases.T.toarray(), values])
     return Responses(list(directions.labels), "coefficient", values.tolist())

@@ -30,16 +30,16 @@ class Distortion:
 
     em: tuple[float, float]
     slant: float = 0.25
-    turn: float = 10.0
+    turn: float = 12.0
     shift: float = 1.5
-    blur: float = 0.8
+    blur: float = 0.9
     paper: float = 90.0
     ink: tuple[float, float] = (80.0, 165.0)
-    noise: tuple[float, float] = (4.0, 20.0)
+    noise: tuple[float, float] = (4.0, 26.0)
 
 
 TRAINING = Distortion(em=(18.0, 24.0))
-TEST = Distortion(em=(16.0, 23.0))
+TEST = Distortion(em=(15.0, 23.0))
 
 
 def draw_images(

@@ -84,14 +84,14 @@ def check_promises(asked: Asked, images: BeforeAfter, accuracy: Difference) -> t
     return (*found, *(_limit(name, allowed, kinds[name]) for name, allowed in asked.limits.items()))
 
 
-def change_interval(gained: float, lost: float, images: float) -> tuple[float, float]:
+def change_interval(gained: float, lost: float, images: float, quantile: float = QUANTILE) -> tuple[float, float]:
     """The interval of a change of accuracy, from the images that became right and wrong.
 
     Bonett and Price's: the normal interval after one gain and one loss are added, so that it does
     not shrink to nothing where hardly any image changed.
     """
     up, down = (gained + 1) / (images + 2), (lost + 1) / (images + 2)
-    half = QUANTILE * sqrt((up + down - (up - down) ** 2) / (images + 2))
+    half = quantile * sqrt((up + down - (up - down) ** 2) / (images + 2))
     return max(-1.0, up - down - half), min(1.0, up - down + half)
 
 

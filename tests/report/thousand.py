@@ -59,7 +59,7 @@ def thousand_findings(classes: int = CLASSES, images: int = IMAGES) -> Findings:
 def thousand_outcome(findings: Findings) -> Outcome:
     """An outcome around findings: a step, its responses and a front of 18 points."""
     names = findings.heldout.classes
-    before, after = findings.calibration.metrics()
+    after = findings.calibration.metrics()[1]
     labels = [*(f"bias of {name}" for name in names), *(f"class gradient {i + 1}" for i in range(GRADIENTS))]
     draw = np.random.default_rng(4)
     values = np.vstack([0.5 * np.eye(len(names)) - 0.5 / len(names), draw.normal(0, 0.3, (GRADIENTS, len(names)))])

@@ -1,7 +1,7 @@
 """Deciles: many classes in ten groups, weakest first, and what became of each group.
 
 The groups are formed on the calibration images and reported on the held-out ones. If the same
-images did both, the weakest group would hold the classes with bad luck, and seem to gain as it ends.
+images did both, the weakest group would hold the unlucky classes, and seem weaker than it is.
 """
 
 from dataclasses import asdict, dataclass

@@ -18,6 +18,8 @@ State: TypeAlias = Literal["reached", "missed", "kept", "broken", "cannot be tol
 ONE_SIDED = 0.90
 # Standard errors in such an end.
 QUANTILE = 1.645
+# So many missed or broken promises have a warning of their own.
+MOST_WARNINGS = 10
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,10 @@ def change_interval(gained: float, lost: float, images: float, quantile: float =
 
 
 def promise_warnings(promises: tuple[Promise, ...]) -> tuple[str, ...]:
-    """A sentence for each promise that was missed or broken."""
-    return tuple(str(promise) for promise in promises if promise.state in ("missed", "broken"))
+    """A sentence for each promise that was missed or broken; one sentence for those after ten."""
+    found = [str(promise) for promise in promises if promise.state in ("missed", "broken")]
+    more = f"{len(found) - MOST_WARNINGS:,} more targets or limits are missed or broken on the held-out images"
+    return tuple(found[:MOST_WARNINGS]) + ((more,) if len(found) > MOST_WARNINGS else ())
 
 
 def _target(name: str, wanted: float, kinds: Array) -> Promise:

@@ -23,6 +23,7 @@ WORDS = ("tench", "great white shark", "hammerhead", "cock", "ostrich", "brambli
 
 
 def class_names(classes: int) -> tuple[str, ...]:
+    """Names of several words, some of which many classes share."""
     return tuple(f"{WORDS[j % len(WORDS)]} {j:04d}" for j in range(classes))
 
 
@@ -32,8 +33,9 @@ def true_accuracies(classes: int) -> tuple[Array, Array]:
     return before, before + 0.25 * (before.mean() - before)
 
 
-def draw_answers(classes: int, images: int, seed: int) -> BeforeAfter:
+def draw_answers(names: tuple[str, ...], images: int, seed: int) -> BeforeAfter:
     """Predictions for images of all classes; wrong ones go to one of five neighbours."""
+    classes = len(names)
     draw = np.random.default_rng(seed)
     before, after = true_accuracies(classes)
     labels = np.arange(images) % classes
@@ -45,18 +47,18 @@ def draw_answers(classes: int, images: int, seed: int) -> BeforeAfter:
         Answers(torch.tensor(p), torch.tensor(draw.uniform(0.3, 1, images)), torch.tensor(draw.exponential(1, images)))
         for p in found
     )
-    return BeforeAfter(class_names(classes), torch.arange(images), torch.tensor(labels), old, new)
+    return BeforeAfter(names, torch.arange(images), torch.tensor(labels), old, new)
 
 
-def thousand_findings(classes: int = CLASSES, images: int = IMAGES) -> Findings:
+def drawn_findings(names: tuple[str, ...], images: int) -> Findings:
     """What the images say, with every class above the mean protected."""
-    calibration, heldout = (draw_answers(classes, images, seed) for seed in (2, 3))
+    calibration, heldout = (draw_answers(names, images, seed) for seed in (2, 3))
     rate = np.array(calibration.metrics()[0].per_class)
     limits = {name: 0.1 for name, value in zip(heldout.classes, rate, strict=True) if value > rate.mean()}
     return make_findings(calibration, heldout, Asked(budget=0.002, limits=limits), (), 0)
 
 
-def thousand_outcome(findings: Findings) -> Outcome:
+def drawn_outcome(findings: Findings) -> Outcome:
     """An outcome around findings: a step, its responses and a front of 18 points."""
     names = findings.heldout.classes
     after = findings.calibration.metrics()[1]
@@ -119,5 +121,5 @@ def _front(findings: Findings, protected: list[str]) -> dict[str, Any]:
 def save_thousand(folder: Path) -> None:
     """The folder of such a run, with its page."""
     inputs = {"model": "resnet50", "checkpoint": "base.safetensors", "data": "imagenet", "out": "run"}
-    thousand_outcome(thousand_findings()).save(folder, None, inputs)
+    drawn_outcome(drawn_findings(class_names(CLASSES), IMAGES)).save(folder, None, inputs)
     hs.write_report(folder)

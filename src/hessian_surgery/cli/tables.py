@@ -103,7 +103,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     for i in spikes:
         value = diagnosis.eigenvalues[i]
         table.add_column(f"{value:.0f}" if value >= 10 else f"{value:.2g}", justify="right", no_wrap=True)
-    shown = range(len(diagnosis.classes))
+    shown = list(range(len(diagnosis.classes)))
     if len(shown) > MANY_CLASSES:
         shown = weakest_and_strongest(diagnosis.metrics.per_class, MOST)
     for j in shown:

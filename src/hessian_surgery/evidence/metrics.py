@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
@@ -72,7 +73,7 @@ def wilson_interval(successes: float, trials: float, confidence: float = 0.95) -
     return float(low[0]), float(high[0])
 
 
-def wilson_ends(successes: Array, trials: Array, confidence: float = 0.95) -> tuple[Array, Array]:
+def wilson_ends(successes: NDArray[Any], trials: NDArray[Any], confidence: float = 0.95) -> tuple[Array, Array]:
     """Both ends of Wilson's score interval, for many proportions at once; counts may be fractions.
 
     A proportion without trials has NaN.

@@ -32,7 +32,7 @@ class Responses:
             coefficients: of the step (K,).
             biases: how many directions, from the first, are biases.
         """
-        rows = range(len(self.directions))
+        rows = list(range(len(self.directions)))
         if self.values and len(self.values[0]) > MANY_CLASSES:
             others = rows[biases:] or rows
             rows = sorted(sorted(others, key=lambda i: -abs(coefficients[i]))[:MANY_CLASSES])

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -200,3 +201,10 @@ def test_leading_responses_are_the_largest():
 
 def test_a_page_is_written_again_as_it_was(folder, page):
     assert hs.write_report(folder).read_text() == page
+
+
+def test_groups_of_folds_say_that_one_set_of_images_does_both():
+    findings = replace(drawn_findings(class_names(50), 2500), folds=5)
+    said = decile_note(findings)
+    assert "on the same images, so that chance makes the first look weaker" in said
+    assert "held-out" not in said

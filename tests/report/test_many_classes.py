@@ -4,6 +4,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,6 +102,8 @@ def test_result_json_holds_all_classes_and_some_responses(folder):
     result = json.loads((folder / "result.json").read_text())
     assert len(result["tests"]["per_class"]) == len(result["classes"]) == 1000
     assert sorted(j for group in result["deciles"] for j in group["members"]) == list(range(1000))
+    reference = (Path(__file__).parents[2] / "docs/reference/run-folder.md").read_text()
+    assert all(f"`{name}`" in reference for name in result["deciles"][0])
     responses = result["iterations"][0]["responses"]
     assert responses["directions"] == [f"class gradient {i}" for i in range(1, GRADIENTS + 1)]
     assert np.array(responses["values"]).shape == (GRADIENTS, 1000)

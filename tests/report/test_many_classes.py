@@ -133,14 +133,14 @@ def test_hostile_names_of_many_classes_are_only_names():
 
 
 def test_console_markdown_and_card_show_groups_and_the_most_changed(run):
-    wide = Console(file=io.StringIO(), width=120)
-    print_findings(wide, run.findings)
-    printed = wide.file.getvalue()
+    console = Console(file=io.StringIO(), width=80)
+    print_findings(console, run.findings)
+    printed = console.file.getvalue()
     markdown = to_markdown(run.findings, "All done.")
     before, after = run.findings.heldout.metrics()
     change = np.array(after.per_class) - np.array(before.per_class)
     for words in (printed, markdown):
-        assert len(words.splitlines()) < 80
+        assert len(words.splitlines()) < 90
         assert run.classes[int(change.argmax())] in words
         assert "10, strongest" in words
         assert all(f"{100 * group.after:.1f} [" in words for group in run.findings.deciles)

@@ -14,7 +14,7 @@ from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.operation.cost import Cost
 from hessian_surgery.operation.outcome import Findings
 from hessian_surgery.paper.diagnosis import Diagnosis
-from hessian_surgery.report.deciles import HEAD, decile_note, decile_rows
+from hessian_surgery.report.deciles import FORMED, HEAD, decile_note, decile_rows
 from hessian_surgery.report.diagnosis_page import PAIRS
 from hessian_surgery.report.figure_data import weakest_and_strongest
 from hessian_surgery.report.markdown import MOST, left_out, main_flows, shown_classes, summary_rows
@@ -30,7 +30,9 @@ def print_findings(console: Console, findings: Findings) -> None:
     before, after = images.metrics()
     title = "held-out images" if findings.folds is None else f"images in {findings.folds} folds"
     table = Table(title=f"{len(images.labels)} {title}", title_justify="left")
-    for heading in ("class", "images", "before %", "after %", "change pp", "visible", "p (Holm)"):
+    # Of many classes the names are long, and the smallest visible changes are large.
+    visible = () if findings.many else ("visible",)
+    for heading in ("class", "images", "before %", "after %", "change pp", *visible, "p (Holm)"):
         table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=heading != "class")
     shown = shown_classes(before.per_class, after.per_class)
     for j in shown:
@@ -42,7 +44,7 @@ def print_findings(console: Console, findings: Findings) -> None:
             f"{100 * before.per_class[j]:.1f}",
             f"{100 * after.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]",
             _signed(100 * (after.per_class[j] - before.per_class[j])),
-            f"[dim]±{100 * test.detectable:.0f}[/]",
+            *(f"[dim]±{100 * test.detectable:.0f}[/]" for _ in visible),
             f"{test.p_holm:.2g}" if test.claim else "[dim]too few[/]",
         )
     console.print(table)
@@ -63,11 +65,13 @@ def print_findings(console: Console, findings: Findings) -> None:
 
 
 def _deciles(findings: Findings) -> Table:
-    groups = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in HEAD:
-        groups.add_column(escape(heading), justify="left" if heading == "group" else "right", no_wrap=True)
+    """The groups; how they were formed is left out, to fit 80 columns."""
+    groups = Table(box=None, padding=(0, 1, 0, 0))
+    for i, heading in enumerate(HEAD):
+        if i != FORMED:
+            groups.add_column(escape(heading), justify="right" if i else "left", no_wrap=True)
     for row in decile_rows(findings.deciles):
-        groups.add_row(*map(escape, row))
+        groups.add_row(*(escape(cell) for i, cell in enumerate(row) if i != FORMED))
     return groups
 
 

@@ -4,6 +4,8 @@ from hessian_surgery.evidence.deciles import ClassGroup
 from hessian_surgery.operation.outcome import Findings
 
 HEAD = ("group", "classes", "when formed %", "before %", "after %", "change pp [95 %]")
+# The column that says what the groups were formed by.
+FORMED = 2
 
 
 def decile_note(findings: Findings) -> str:

@@ -55,7 +55,7 @@ def _strongest(responses: Responses) -> str:
     for j, title in enumerate(responses.classes):
         ranked = sorted(range(len(titles)), key=lambda i: -abs(values[i][j]))[: len(STRONGEST)]
         rows.append((name(title), *(f"{name(titles[i])} {_shown(values[i][j])}" for i in ranked)))
-    caption = "The strongest directions of each class"
+    caption = f"The strongest directions of {'these classes' if responses.of_classes else 'each class'}"
     return folded(caption, table(("class", *STRONGEST[: len(titles)]), rows, caption))
 
 

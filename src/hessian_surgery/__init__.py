@@ -20,6 +20,7 @@ from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.deciles import ClassGroup
 from hessian_surgery.evidence.difference import Difference
 from hessian_surgery.evidence.effective_rank import SensitivityStructure
 from hessian_surgery.evidence.metrics import Metrics
@@ -55,6 +56,7 @@ __all__ = [
     "Asked",
     "BeforeAfter",
     "BulkWalk",
+    "ClassGroup",
     "ClassTest",
     "Classifier",
     "Deflated",

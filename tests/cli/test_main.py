@@ -98,7 +98,7 @@ def test_report_makes_every_statistic_again(run, capsys, tmp_path, checkpoint):
     result = json.loads(capsys.readouterr().out)
     assert run("report", "run", "--json") == 0
     again = json.loads(capsys.readouterr().out)
-    assert again == {key: result[key] for key in ("verdict", "promises", "tests")}
+    assert again == {key: result[key] for key in ("verdict", "promises", "tests", "deciles")}
     assert run("report", "run") == 0
     text, note = capsys.readouterr()
     assert result["ended"] in " ".join(note.split())

@@ -8,6 +8,7 @@ from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.evidence.paired_tests import Flow, calibration_error, flows, paired_tests
 from hessian_surgery.evidence.promises import check_promises
+from hessian_surgery.evidence.resampled_pairs import pair_counts, resample_pairs
 from hessian_surgery.evidence.verdict import judge
 from hessian_surgery.model.evaluation import Answers
 
@@ -199,3 +200,28 @@ def test_answers_can_be_saved_and_read_again():
     images = simulate(0, [0.5, 0.9], [0.8, 0.9], images=60)
     again = BeforeAfter.from_tensors(images.tensors(), images.classes)
     assert paired_tests(again) == paired_tests(images)
+
+
+def test_flows_of_many_classes_count_every_image_once():
+    images = simulate(0, np.linspace(0.3, 0.9, 30), np.linspace(0.5, 0.8, 30), images=40)
+    right_before, right_after = (a.predicted == images.labels for a in (images.before, images.after))
+    found = {flow.name: flow for flow in flows(images)}
+    for j, name in enumerate(images.classes):
+        own = images.labels == j
+        gained, lost = int((own & ~right_before & right_after).sum()), int((own & right_before & ~right_after).sum())
+        flow = found.get(name, Flow(name, 0, {}, 0, {}))
+        assert (flow.gained, flow.lost) == (gained, lost)
+        # Wrong answers go to the next class.
+        following = images.classes[(j + 1) % 30]
+        assert flow.gained_from == ({following: gained} if gained else {})
+        assert flow.lost_to == ({following: lost} if lost else {})
+    assert flows(comparison(images.labels, images.labels, images.labels, 30)) == ()
+
+
+def test_resamples_do_not_depend_on_how_many_are_drawn_at_a_time(monkeypatch):
+    kinds = pair_counts(simulate(0, [0.5, 0.9, 0.7], [0.8, 0.9, 0.6]))
+    whole = resample_pairs(kinds, np.random.default_rng(0), 100)
+    monkeypatch.setattr("hessian_surgery.evidence.resampled_pairs.ROWS", 7)
+    again = resample_pairs(kinds, np.random.default_rng(0), 100)
+    assert np.array_equal(whole.drawn_before, again.drawn_before)
+    assert np.array_equal(whole.drawn_after, again.drawn_after)

@@ -4,9 +4,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import stats
 
 from hessian_surgery.evidence.effective_rank import effective_rank
-from hessian_surgery.evidence.metrics import class_accuracy, compute_metrics, sampling_sigma, sigma, wilson_interval
+from hessian_surgery.evidence.metrics import (
+    class_accuracy,
+    compute_metrics,
+    sampling_sigma,
+    sigma,
+    wilson_ends,
+    wilson_interval,
+)
 
 
 def test_measures_by_hand():
@@ -34,12 +42,18 @@ def test_a_class_without_images_has_no_accuracy():
 
 
 @given(n=st.integers(1, 400), data=st.data())
-def test_wilson_interval_against_its_formula(n, data):
+def test_wilson_interval_is_scipys(n, data):
     k = data.draw(st.integers(0, n))
-    z, p = 1.959963984540054, k / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    assert wilson_interval(k, n) == pytest.approx((centre - half, centre + half), abs=1e-9)
+    confidence = data.draw(st.sampled_from([0.9, 0.95]))
+    reference = stats.binomtest(k, n).proportion_ci(confidence, method="wilson")
+    assert wilson_interval(k, n, confidence) == pytest.approx((reference.low, reference.high), abs=1e-12)
+
+
+def test_many_wilson_intervals_at_once():
+    low, high = wilson_ends(np.array([0, 5, 9, 0]), np.array([9, 9, 9, 0]))
+    assert [(low[i], high[i]) for i in range(3)] == [wilson_interval(k, 9) for k in (0, 5, 9)]
+    assert (low[0], high[2]) == (0.0, 1.0)
+    assert np.isnan(high[3])
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

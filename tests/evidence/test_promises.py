@@ -121,3 +121,12 @@ def test_a_miss_by_a_hair_is_seldom_called_reached_or_kept(images):
             said[promise] += count * (found.state in ("reached", "kept"))
     assert right.mean() == pytest.approx(0.8 * images, rel=0.02)
     assert max(said.values()) / draws <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws) + 1 / images
+
+
+def test_many_broken_limits_are_counted_after_ten():
+    kinds = np.tile([40, 40, 0, 20], (8, 1))
+    broken = [p for _ in range(3) for p in checked(Asked(limits=dict.fromkeys("abcdefgh", 0.01)), kinds).values()]
+    told = promise_warnings(tuple(broken))
+    assert len(broken) == 24
+    assert told[:10] == tuple(map(str, broken[:10]))
+    assert told[10:] == ("14 more targets or limits are missed or broken on the held-out images",)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hessian_surgery.evidence.significance import detectable_change, holm, mcnemar
+from hessian_surgery.evidence.significance import _power, detectable_change, holm, mcnemar
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
@@ -38,3 +38,12 @@ def test_a_detectable_change_is_found_in_four_cases_of_five(images, changed, cla
     assert power(found) >= 0.78
     assert power(found - 1) <= 0.82
     assert detectable_change(3, 3) == 1.0
+
+
+@given(st.integers(1, 60), st.integers(0, 60), st.integers(1, 20))
+def test_a_larger_change_is_found_as_often_or_more(images, changed, tests):
+    """What lets the smallest one be sought by halving: the first of all changes that is found."""
+    level = 0.05 / tests
+    found = [net for net in range(1, images + 1) if _power(net, max(changed, net), level) >= 0.8]
+    assert found == list(range(found[0], images + 1)) if found else True
+    assert detectable_change(images, changed, tests) == (found[0] / images if found else 1.0)

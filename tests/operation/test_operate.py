@@ -123,7 +123,7 @@ METRICS = {"accuracy", "balanced_accuracy", "sigma", "worst", "per_class", "coun
 RESULT = {
     *("front", "ended"),
     *("schema_version", "method", "classes", "seed", "before", "after", "iterations", "verdict", "warnings"),
-    *("asked", "promises", "tests", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
+    *("asked", "promises", "tests", "deciles", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
 }
 SPLIT = {
     *("seed", "calibration", "heldout", "hessian", "gradients", "folds", "note", "training", "compared", "shared"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.evidence.effective_rank import analyse, entangled_pairs
+from hessian_surgery.evidence.effective_rank import MOST_PAIRS, analyse, entangled_pairs
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
 from hessian_surgery.paper.diagnosis import recommend
 
@@ -17,6 +17,20 @@ def test_structure_by_hand():
     assert structure.frobenius == pytest.approx(np.sqrt(10))
     assert structure.effective_rank == pytest.approx(np.exp(-(0.9 * np.log(0.9) + 0.1 * np.log(0.1))))
     assert analyse(np.ones((1, 2)), ("a", "b")).flatness is None
+
+
+def test_entangled_pairs_are_those_of_opposite_signs_everywhere():
+    matrix = np.random.default_rng(0).integers(-1, 2, size=(2, 30)).astype(float)
+    names = tuple(f"class {j}" for j in range(30))
+    pairs = [
+        (names[j], names[k]) for j in range(30) for k in range(j + 1, 30) if (matrix[:, j] * matrix[:, k] < 0).all()
+    ]
+    assert len(pairs) > 5
+    assert entangled_pairs(matrix, names) == pairs
+    # Half of 2,000 classes against the other half would be a million pairs.
+    many = np.ones((1, 2000))
+    many[0, ::2] = -1
+    assert len(entangled_pairs(many, tuple(map(str, range(2000))))) == MOST_PAIRS
 
 
 def test_entangled_pairs_by_hand():

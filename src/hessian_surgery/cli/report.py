@@ -49,7 +49,7 @@ def report(options: ReportOptions) -> None:
         promises = [promise.as_dict() for promise in findings.promises]
         note = {"note": findings.note} if findings.note else {}
         figures = {"verdict": vars(findings.verdict), "promises": promises, "tests": findings.tests.as_dict()}
-        print_json(figures | note)
+        print_json(figures | {"deciles": [group.as_dict() for group in findings.deciles]} | note)
     elif options.markdown:
         print(to_markdown(findings, ended), end="")
     else:

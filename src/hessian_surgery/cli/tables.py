@@ -10,10 +10,14 @@ from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.tables import table_rows
 from hessian_surgery.curvature.memory import sized
+from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.operation.cost import Cost
 from hessian_surgery.operation.outcome import Findings
 from hessian_surgery.paper.diagnosis import Diagnosis
-from hessian_surgery.report.markdown import main_flows, most_changed, summary_rows
+from hessian_surgery.report.deciles import FORMED, HEAD, decile_note, decile_rows
+from hessian_surgery.report.diagnosis_page import PAIRS
+from hessian_surgery.report.figure_data import weakest_and_strongest
+from hessian_surgery.report.markdown import MOST, left_out, main_flows, shown_classes, summary_rows
 from hessian_surgery.report.promises import promise_lines
 
 COLOURS = {"better": "green", "worse": "red", "no detectable change": "yellow"}
@@ -26,9 +30,11 @@ def print_findings(console: Console, findings: Findings) -> None:
     before, after = images.metrics()
     title = "held-out images" if findings.folds is None else f"images in {findings.folds} folds"
     table = Table(title=f"{len(images.labels)} {title}", title_justify="left")
-    for heading in ("class", "images", "before %", "after %", "change pp", "visible", "p (Holm)"):
+    # Of many classes the names are long, and the smallest visible changes are large.
+    visible = () if findings.many else ("visible",)
+    for heading in ("class", "images", "before %", "after %", "change pp", *visible, "p (Holm)"):
         table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=heading != "class")
-    shown, left_out = most_changed(before.per_class, after.per_class)
+    shown = shown_classes(before.per_class, after.per_class)
     for j in shown:
         low, high = (100 * end for end in after.interval[j])
         test = tests.per_class[j]
@@ -38,12 +44,14 @@ def print_findings(console: Console, findings: Findings) -> None:
             f"{100 * before.per_class[j]:.1f}",
             f"{100 * after.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]",
             _signed(100 * (after.per_class[j] - before.per_class[j])),
-            f"[dim]±{100 * test.detectable:.0f}[/]",
+            *(f"[dim]±{100 * test.detectable:.0f}[/]" for _ in visible),
             f"{test.p_holm:.2g}" if test.claim else "[dim]too few[/]",
         )
     console.print(table)
-    if left_out:
-        console.print(f"[dim]… and {left_out} classes that changed less[/]")
+    if len(shown) < len(images.classes):
+        console.print(f"[dim]{left_out(len(shown), len(images.classes))}[/]\n", highlight=False)
+        console.print(_deciles(findings))
+        console.print(f"[dim]{decile_note(findings)}[/]\n", highlight=False)
     console.print(_summary(findings))
     if findings.note:
         console.print(f"[bold]{escape(findings.note)}[/]", highlight=False)
@@ -54,6 +62,17 @@ def print_findings(console: Console, findings: Findings) -> None:
     _print_warnings(console, findings.warnings)
     colour = COLOURS[findings.verdict.outcome]
     console.print(f"[bold {colour}]{escape(findings.verdict.sentence)}[/]", highlight=False)
+
+
+def _deciles(findings: Findings) -> Table:
+    """The groups; how they were formed is left out, to fit 80 columns."""
+    groups = Table(box=None, padding=(0, 1, 0, 0))
+    for i, heading in enumerate(HEAD):
+        if i != FORMED:
+            groups.add_column(escape(heading), justify="right" if i else "left", no_wrap=True)
+    for row in decile_rows(findings.deciles):
+        groups.add_row(*(escape(cell) for i, cell in enumerate(row) if i != FORMED))
+    return groups
 
 
 def _summary(findings: Findings) -> Table:
@@ -67,7 +86,9 @@ def _summary(findings: Findings) -> Table:
 
 def describe_choices(choices: dict[str, Any]) -> str:
     """Sum up in one line the choices that the config left open."""
-    protected = ", ".join(choices["protected"]) or "none"
+    names = choices["protected"]
+    more = f" and {len(names) - MOST} more" if len(names) > MANY_CLASSES else ""
+    protected = ", ".join(names[:MOST] if more else names) + more or "none"
     if "spikes" in choices:
         how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
     else:
@@ -86,12 +107,18 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     for i in spikes:
         value = diagnosis.eigenvalues[i]
         table.add_column(f"{value:.0f}" if value >= 10 else f"{value:.2g}", justify="right", no_wrap=True)
-    for j, name in enumerate(diagnosis.classes):
+    shown = list(range(len(diagnosis.classes)))
+    if len(shown) > MANY_CLASSES:
+        shown = weakest_and_strongest(diagnosis.metrics.per_class, MOST)
+    for j in shown:
         low, high = (100 * end for end in diagnosis.metrics.interval[j])
         cells = [_signed(diagnosis.sensitivity[i][j]) for i in spikes]
         accuracy = f"{100 * diagnosis.metrics.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]"
-        table.add_row(escape(name), accuracy, *cells)
+        table.add_row(escape(diagnosis.classes[j]), accuracy, *cells)
     console.print(table)
+    if len(shown) < len(diagnosis.classes):
+        words = f"the {MOST} weakest and the {MOST} strongest of {len(diagnosis.classes):,} classes"
+        console.print(f"[dim]{words}[/]", highlight=False)
     structure = diagnosis.structure
     flatness = "–" if structure.flatness is None else f"{structure.flatness:.2f}×"
     console.print(
@@ -101,8 +128,10 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
         f"probe ε {diagnosis.epsilon:.3g}",
         highlight=False,
     )
-    for one, other in structure.entangled:
+    for one, other in structure.entangled[:PAIRS]:
         console.print(f"every spike moves {escape(one)} and {escape(other)} in opposite directions", highlight=False)
+    if len(structure.entangled) > PAIRS:
+        console.print(f"… and so {len(structure.entangled) - PAIRS:,} more pairs of classes", highlight=False)
     _print_warnings(console, diagnosis.warnings)
     console.print(f"[bold]{escape(diagnosis.advice)}[/]", highlight=False)
 

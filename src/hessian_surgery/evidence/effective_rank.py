@@ -1,12 +1,15 @@
 """How independently classes can move: effective rank of their responses, and entangled pairs."""
 
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import islice
 
 import numpy as np
 from scipy.special import xlogy
 
 from hessian_surgery.types import Array
+
+# So many entangled pairs are listed: all of them up to 45 classes.
+MOST_PAIRS = 1000
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,20 @@ def analyse(matrix: Array, classes: tuple[str, ...]) -> SensitivityStructure:
 
 
 def entangled_pairs(matrix: Array, classes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Find pairs (j, k) with S_ij · S_ik < 0 for every spike i: what helps one hurts the other."""
-    pairs = combinations(range(len(classes)), 2)
-    return [(classes[j], classes[k]) for j, k in pairs if (matrix[:, j] * matrix[:, k] < 0).all()]
+    """Find pairs (j, k) with S_ij · S_ik < 0 for every spike i: what helps one hurts the other.
+
+    At most `MOST_PAIRS`, in the order of the classes.
+    """
+    if len(matrix) == 0:
+        return []
+    signs = np.sign(matrix).astype(np.int8).T
+    alike: dict[bytes, list[int]] = {}
+    for j in np.flatnonzero((signs != 0).all(axis=1)).tolist():
+        alike.setdefault(signs[j].tobytes(), []).append(j)
+    pairs = (
+        (classes[j], classes[k]) for j in range(len(classes)) for k in alike.get((-signs[j]).tobytes(), []) if j < k
+    )
+    return list(islice(pairs, MOST_PAIRS))
 
 
 def effective_rank(matrix: Array) -> float:

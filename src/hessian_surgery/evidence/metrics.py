@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
@@ -62,14 +63,29 @@ def compute_metrics(predictions: Tensor, labels: Tensor, classes: int) -> Metric
         worst=float(per_class.min()),
         per_class=per_class.tolist(),
         count=count.tolist(),
-        interval=[wilson_interval(int(k), int(n)) for k, n in zip(right, count, strict=True)],
+        interval=list(zip(*(ends.tolist() for ends in wilson_ends(right, count)), strict=True)),
     )
 
 
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of a proportion."""
-    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
-    return float(interval.low), float(interval.high)
+    low, high = wilson_ends(np.array([successes]), np.array([trials]), confidence)
+    return float(low[0]), float(high[0])
+
+
+def wilson_ends(successes: NDArray[Any], trials: NDArray[Any], confidence: float = 0.95) -> tuple[Array, Array]:
+    """Both ends of Wilson's score interval, for many proportions at once; counts may be fractions.
+
+    A proportion without trials has NaN.
+    """
+    square = float(stats.norm.ppf(0.5 + confidence / 2)) ** 2
+    trials = np.where(trials > 0, trials, np.nan)
+    share = successes / trials
+    centre = (share + square / (2 * trials)) / (1 + square / trials)
+    far = np.sqrt(square * (share * (1 - share) + square / (4 * trials)) / trials) / (1 + square / trials)
+    # Rounding must not lift an end above 0 or below 1, where it is exact.
+    low = np.where(successes == 0, 0.0, np.maximum(0.0, centre - far))
+    return low, np.where(successes == trials, 1.0, np.minimum(1.0, centre + far))
 
 
 def sampling_sigma(per_class: Array, count: Array) -> float:

@@ -158,17 +158,13 @@ def calibration_error(answers: Answers, labels: Tensor) -> float:
 
 def flows(images: BeforeAfter) -> tuple[Flow, ...]:
     """Find where each changed class's gains came from and its losses went."""
-    before = images.before.predicted
-    after = images.after.predicted
-    labels = images.labels
+    right = (images.before.predicted == images.labels, images.after.predicted == images.labels)
+    sources = _named_counts(images.labels, images.before.predicted, ~right[0] & right[1], images.classes)
+    targets = _named_counts(images.labels, images.after.predicted, right[0] & ~right[1], images.classes)
     found = []
-    for j, name in enumerate(images.classes):
-        gained = (labels == j) & (before != j) & (after == j)
-        lost = (labels == j) & (before == j) & (after != j)
-        if gained.any() or lost.any():
-            sources = _named_counts(before[gained], images.classes)
-            targets = _named_counts(after[lost], images.classes)
-            found.append(Flow(name, int(gained.sum()), sources, int(lost.sum()), targets))
+    for j in sorted(sources.keys() | targets.keys()):
+        gained, lost = sources.get(j, {}), targets.get(j, {})
+        found.append(Flow(images.classes[j], sum(gained.values()), gained, sum(lost.values()), lost))
     return tuple(found)
 
 
@@ -187,7 +183,13 @@ def _mean_difference(changes: Array) -> Difference:
     return Difference(float(changes.mean()), (float(changes.mean() - half), float(changes.mean() + half)))
 
 
-def _named_counts(answers: Tensor, classes: tuple[str, ...]) -> dict[str, int]:
-    values, counts = torch.unique(answers, return_counts=True)
-    names = [output_name(value, classes) for value in values.tolist()]
-    return dict(zip(names, counts.tolist(), strict=True))
+def _named_counts(
+    labels: Tensor, answers: Tensor, chosen: Tensor, classes: tuple[str, ...]
+) -> dict[int, dict[str, int]]:
+    """For each class with chosen images (N,) bool: how many of these have each answer, by name."""
+    own = torch.stack((labels[chosen], answers[chosen])).numpy()
+    pairs, counts = np.unique(own, axis=1, return_counts=True)
+    found: dict[int, dict[str, int]] = {}
+    for label, value, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+        found.setdefault(label, {})[output_name(value, classes)] = count
+    return found

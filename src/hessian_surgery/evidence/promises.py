@@ -18,6 +18,8 @@ State: TypeAlias = Literal["reached", "missed", "kept", "broken", "cannot be tol
 ONE_SIDED = 0.90
 # Standard errors in such an end.
 QUANTILE = 1.645
+# So many missed or broken promises have a warning of their own.
+MOST_WARNINGS = 10
 
 
 @dataclass(frozen=True)
@@ -84,20 +86,22 @@ def check_promises(asked: Asked, images: BeforeAfter, accuracy: Difference) -> t
     return (*found, *(_limit(name, allowed, kinds[name]) for name, allowed in asked.limits.items()))
 
 
-def change_interval(gained: float, lost: float, images: float) -> tuple[float, float]:
+def change_interval(gained: float, lost: float, images: float, quantile: float = QUANTILE) -> tuple[float, float]:
     """The interval of a change of accuracy, from the images that became right and wrong.
 
     Bonett and Price's: the normal interval after one gain and one loss are added, so that it does
     not shrink to nothing where hardly any image changed.
     """
     up, down = (gained + 1) / (images + 2), (lost + 1) / (images + 2)
-    half = QUANTILE * sqrt((up + down - (up - down) ** 2) / (images + 2))
+    half = quantile * sqrt((up + down - (up - down) ** 2) / (images + 2))
     return max(-1.0, up - down - half), min(1.0, up - down + half)
 
 
 def promise_warnings(promises: tuple[Promise, ...]) -> tuple[str, ...]:
-    """A sentence for each promise that was missed or broken."""
-    return tuple(str(promise) for promise in promises if promise.state in ("missed", "broken"))
+    """A sentence for each promise that was missed or broken; one sentence for those after ten."""
+    found = [str(promise) for promise in promises if promise.state in ("missed", "broken")]
+    more = f"{len(found) - MOST_WARNINGS:,} more targets or limits are missed or broken on the held-out images"
+    return tuple(found[:MOST_WARNINGS]) + ((more,) if len(found) > MOST_WARNINGS else ())
 
 
 def _target(name: str, wanted: float, kinds: Array) -> Promise:

@@ -12,6 +12,8 @@ from hessian_surgery.types import Array
 
 # Bootstrap resamples.
 RESAMPLES = 4000
+# Resamples that are drawn at a time.
+ROWS = 250
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,12 @@ def resample_pairs(kinds: Array, draw: np.random.Generator, resamples: int = RES
     The images of a class fall into four kinds: one multinomial draw resamples them all.
     """
     count = kinds.sum(axis=1)
-    drawn = draw.multinomial(count.astype(int), kinds / count[:, None], size=(resamples, len(kinds)))
+    share = kinds / count[:, None]
     before, after = (kinds[:, 0] + kinds[:, kind] for kind in (1, 2))
-    drawn_before, drawn_after = (drawn[..., 0] + drawn[..., kind] for kind in (1, 2))
-    return ResampledPairs(count, before / count, after / count, drawn_before / count, drawn_after / count)
+    drawn_before, drawn_after = np.empty((2, resamples, len(kinds)))
+    # Some rows at a time: all four kinds of all resamples take more memory than what is kept.
+    for start in range(0, resamples, ROWS):
+        rows = slice(start, min(start + ROWS, resamples))
+        drawn = draw.multinomial(count.astype(int), share, size=(rows.stop - start, len(kinds)))
+        drawn_before[rows], drawn_after[rows] = ((drawn[..., 0] + drawn[..., kind]) / count for kind in (1, 2))
+    return ResampledPairs(count, before / count, after / count, drawn_before, drawn_after)

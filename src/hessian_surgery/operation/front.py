@@ -17,6 +17,8 @@ from hessian_surgery.types import Array
 BUDGETS = (0.0, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02)
 # Standard errors on either side of a prediction that make a band of 95 %.
 WIDE = 1.96
+# Decimals of the ends of a band.
+DIGITS = 6
 
 
 def predict_front(
@@ -71,7 +73,7 @@ def banded(points: list[dict[str, Any]], fitted: Array, held: Array) -> list[dic
         drawn = (share * fitted + 2) / (fitted + 4)
         far = WIDE * np.sqrt(drawn * (1 - drawn) * (1 / fitted + 1 / held))
         low, high = np.clip([np.minimum(share, drawn) - far, np.maximum(share, drawn) + far], 0, 1)
-        rows.append(point | {"low": low.tolist(), "high": high.tolist()})
+        rows.append(point | {"low": low.round(DIGITS).tolist(), "high": high.round(DIGITS).tolist()})
     return rows
 
 

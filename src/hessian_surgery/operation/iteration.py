@@ -128,6 +128,7 @@ def _record(
 ) -> StepRecord:
     plan = proposal.plan
     spikes = found.spikes
+    directions = found.directions
     candidate = tried.rates.per_class if tried else state.accuracy
     kept = candidate if tried and tried.kept else state.accuracy
     return StepRecord(
@@ -137,7 +138,7 @@ def _record(
         residuals=[] if spikes is None else spikes.residuals.tolist(),
         products=0 if spikes is None else spikes.steps,
         coefficients=((tried.share if tried else 1.0) * plan.coefficients).tolist(),
-        responses=find_responses(found.surrogate, found.directions),
+        responses=find_responses(found.surrogate, directions).recorded(plan.coefficients, directions.exact),
         candidate_sigma=tried.rates.sigma if tried else plan.rates.sigma,
         max_drop=float((state.accuracy - candidate).max()),
         sigma=sigma(kept),

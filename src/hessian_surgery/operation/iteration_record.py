@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
+from hessian_surgery.evidence.deciles import MANY_CLASSES
+from hessian_surgery.types import Array
+
 
 @dataclass(frozen=True)
 class Responses:
@@ -19,6 +22,23 @@ class Responses:
     unit: Literal["coefficient", "length"]
     values: list[list[float]]
 
+    def recorded(self, coefficients: Array, biases: int) -> "Responses":
+        """What a record keeps: six digits; of many classes, some directions.
+
+        A bias moves its own class and little else, so with more than `MANY_CLASSES` classes biases
+        are left out. Of the others, as many are kept: those that the step goes furthest along.
+
+        Args:
+            coefficients: of the step (K,).
+            biases: how many directions, from the first, are biases.
+        """
+        rows = list(range(len(self.directions)))
+        if self.values and len(self.values[0]) > MANY_CLASSES:
+            others = rows[biases:] or rows
+            rows = sorted(sorted(others, key=lambda i: -abs(coefficients[i]))[:MANY_CLASSES])
+        values = [[float(f"{value:.6g}") for value in self.values[i]] for i in rows]
+        return Responses([self.directions[i] for i in rows], self.unit, values)
+
 
 @dataclass(frozen=True, kw_only=True)
 class IterationRecord:
@@ -31,7 +51,7 @@ class IterationRecord:
         residuals: relative residual of each.
         products: Hessian products.
         coefficients: of the directions (K), as they were last tried.
-        responses: how the classes respond to the directions.
+        responses: how the classes respond to the directions, as far as they are kept.
         candidate_sigma: σ after the step, kept or not.
         max_drop: the largest drop of a class by the step, kept or not.
         sigma: σ after the iteration: of the step if it was kept, of the weights before it if not.

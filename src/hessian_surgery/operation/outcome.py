@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.deciles import MANY_CLASSES, ClassGroup, deciles
 from hessian_surgery.evidence.effective_rank import SensitivityStructure
 from hessian_surgery.evidence.paired_tests import PairedTests, paired_tests
 from hessian_surgery.evidence.promises import Promise, check_promises, promise_warnings
@@ -51,6 +53,16 @@ class Findings:
     verdict: Verdict
     warnings: tuple[str, ...]
     folds: int | None = None
+
+    @cached_property
+    def deciles(self) -> tuple[ClassGroup, ...]:
+        """Many classes in ten groups; empty if the classes can be shown one by one."""
+        return deciles(self.calibration, self.heldout) if self.many else ()
+
+    @property
+    def many(self) -> bool:
+        """Whether there are too many classes to show each."""
+        return len(self.heldout.classes) > MANY_CLASSES
 
     @property
     def note(self) -> str | None:
@@ -135,6 +147,7 @@ class Outcome:
             "promises": [promise.as_dict() for promise in found.promises],
             "warnings": list(found.warnings),
             "tests": found.tests.as_dict(),
+            "deciles": [group.as_dict() for group in found.deciles],
             "split": self.split,
             "diagnosis": asdict(self.structure),
             "choices": self.choices,

@@ -3,6 +3,8 @@
 import json
 import re
 
+from hessian_surgery.evidence.metrics import Metrics
+from hessian_surgery.report.deciles import group_name
 from hessian_surgery.report.markdown import plain, to_markdown
 from hessian_surgery.report.markup import writable
 from hessian_surgery.report.provenance import command_line, ran_as_command
@@ -35,7 +37,7 @@ def model_card(run: Run) -> str:
 
 
 def _head(run: Run, title: str) -> str:
-    """The YAML metadata: tags, and a model-index with results for all images and for each class."""
+    """The YAML metadata: tags, and a model-index with results for all images and each class."""
     after = run.findings.heldout.metrics()[1]
     given = (run.config["inputs"].get(name) for name in ("data", "heldout_data", "calibration_data"))
     data = str(next((name for name in given if name), "held-out images"))
@@ -45,10 +47,7 @@ def _head(run: Run, title: str) -> str:
         ("accuracy", "worst class accuracy", after.worst),
         ("standard_deviation", "standard deviation of the class accuracies", after.sigma),
     ]
-    metrics += [
-        ("accuracy", f"accuracy of class {' '.join(name.split())}", value)
-        for name, value in zip(run.classes, after.per_class, strict=True)
-    ]
+    metrics += _parts(run, after)
     lines = ["---", "library_name: pytorch", "pipeline_tag: image-classification"]
     lines += ["tags:", "- hessian-surgery", "- class-imbalance", "- image-classification"]
     lines += ["metrics:", "- accuracy", "model-index:", f"- name: {_quoted(title)}", "  results:"]
@@ -59,6 +58,15 @@ def _head(run: Run, title: str) -> str:
     for kind, name, value in metrics:
         lines += [f"    - type: {kind}", f"      name: {_quoted(name)}", f"      value: {value:.6f}"]
     return "\n".join([*lines, "---"])
+
+
+def _parts(run: Run, after: Metrics) -> list[tuple[str, str, float]]:
+    """The accuracy of each class; of many, of each of ten groups."""
+    groups = run.findings.deciles
+    if groups:
+        return [("accuracy", f"mean class accuracy of group {group_name(g, len(groups))}", g.after) for g in groups]
+    named = zip(run.classes, after.per_class, strict=True)
+    return [("accuracy", f"accuracy of class {' '.join(name.split())}", value) for name, value in named]
 
 
 def _acceptance(run: Run) -> str:

@@ -1,10 +1,13 @@
 """What each figure shows, computed once for the page (`page_charts`) and files (`figure_files`)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from hessian_surgery.directions.family import numbered
+from hessian_surgery.evidence.deciles import MANY_CLASSES
 
 # Methods that change no answer: their point is that of the model as it is.
 UNSEEN = ("nothing", "temperature")
@@ -28,17 +31,38 @@ class Responses:
         classes: class names, one for each column.
         values: K rows of C, in percentage points per 0.01 of the unit.
         unit: "coefficient" of the direction, or "length" of the step in weight space.
+        of_directions: how many directions there were; None if all are here.
+        of_classes: how many classes there were; None if all are here.
     """
 
     directions: Sequence[str]
     classes: Sequence[str]
     values: Sequence[Sequence[float]]
     unit: str
+    of_directions: int | None = None
+    of_classes: int | None = None
 
     @property
     def largest(self) -> float:
         """The largest absolute value; 1 if all are 0."""
         return max(abs(value) for row in self.values for value in row) or 1.0
+
+
+def leading_responses(responses: Responses) -> Responses:
+    """Of many classes, those that respond most to some direction, in their order."""
+    total = len(responses.classes)
+    if total <= MANY_CLASSES:
+        return responses
+    values = np.array(responses.values)
+    chosen = np.sort(np.argsort(-np.abs(values).max(axis=0), kind="stable")[:MANY_CLASSES])
+    names = [responses.classes[j] for j in chosen]
+    return replace(responses, classes=names, values=values[:, chosen].tolist(), of_classes=total)
+
+
+def weakest_and_strongest(per_class: Sequence[float], most: int) -> list[int]:
+    """Positions of the classes, weakest first; of many, `most` from either end."""
+    order = weakest_first(per_class)
+    return order if len(order) <= MANY_CLASSES else order[:most] + order[-most:]
 
 
 def spike_responses(content: dict[str, Any]) -> Responses:

@@ -10,12 +10,14 @@ from hessian_surgery.report.figure_data import (
     Convergence,
     Responses,
     Spike,
+    leading_responses,
     make_convergence,
     make_spikes,
     spike_responses,
-    weakest_first,
+    weakest_and_strongest,
 )
 from hessian_surgery.report.figure_style import BLUE, FORMATS, GREY, VERMILION, new_figure, save_figure
+from hessian_surgery.report.markdown import MOST, shown_classes
 from hessian_surgery.report.markup import shortened
 from hessian_surgery.report.run import Run
 
@@ -65,12 +67,14 @@ def draw_classes(
 ) -> "Figure":
     """Draw class accuracies with Wilson intervals, weakest class at the top.
 
+    Of many classes, those that changed most, or in a single series both ends.
+
     Args:
         classes: class names.
         series: accuracies and intervals by label. The first sets the order, the last is in colour.
     """
-    order = weakest_first(next(iter(series.values()))[0])
-    figure, (panel,) = new_figure(size=(8.0, max(2.5, 1.2 + 0.26 * len(classes))))
+    order = _drawn([values for values, _ in series.values()])
+    figure, (panel,) = new_figure(size=(8.0, max(2.5, 1.2 + 0.26 * len(order))))
     colours = (GREY, BLUE)[-len(series) :]
     for k, ((label, (values, intervals)), colour) in enumerate(zip(series.items(), colours, strict=True)):
         value = 100 * np.array(values)[order]
@@ -81,14 +85,24 @@ def draw_classes(
     panel.set_yticks(range(len(order)), plain_labels(classes[j] for j in order))
     panel.invert_yaxis()
     panel.set_xlabel("accuracy (%), 95 % intervals")
-    panel.set_ylabel("class")
+    some = "" if len(order) == len(classes) else f" ({len(order)} of {len(classes):,})"
+    panel.set_ylabel(f"class{some}")
     if len(series) > 1:
         panel.legend(frameon=False, loc="lower left")
     return figure
 
 
+def _drawn(series: Sequence[Sequence[float]]) -> list[int]:
+    """The classes to draw, in order, from one or two series of accuracies."""
+    first, *others = (list(values) for values in series)
+    if not others:
+        return weakest_and_strongest(first, MOST)
+    return sorted(shown_classes(first, others[-1]), key=lambda j: first[j])
+
+
 def draw_responses(responses: Responses) -> "Figure":
-    """Draw responses as a heat map around zero."""
+    """Draw responses as a heat map around zero; of many classes, those that respond most."""
+    responses = leading_responses(responses)
     rows = responses.directions
     classes = responses.classes
     size = (min(14.0, 3.0 + 0.4 * len(classes)), min(16.0, 2.2 + 0.24 * len(rows)))
@@ -103,7 +117,8 @@ def draw_responses(responses: Responses) -> "Figure":
     )
     panel.grid(visible=False)
     _thin_labels(panel, plain_labels(classes), plain_labels(rows))
-    panel.set_xlabel("class")
+    some = f" ({len(classes)} of {responses.of_classes:,})" if responses.of_classes else ""
+    panel.set_xlabel(f"class{some}")
     panel.set_ylabel("direction")
     figure.colorbar(shown, ax=panel, label=f"pp of accuracy per 0.01 of {responses.unit}")
     return figure

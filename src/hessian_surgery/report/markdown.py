@@ -5,9 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.deciles import MANY_CLASSES, most_changed
 from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
 from hessian_surgery.operation.outcome import Findings
+from hessian_surgery.report.deciles import HEAD, decile_note, decile_rows
 from hessian_surgery.report.promises import promise_lines
 
 SUMMARY = {
@@ -16,8 +18,8 @@ SUMMARY = {
     "balanced_accuracy": "balanced",
     "accuracy": "accuracy",
 }
-# With more classes than this, only those that changed most are listed.
-MANY_CLASSES = 24
+# Of many classes, so many that gained and so many that lost are listed.
+MOST = 10
 
 
 def to_markdown(findings: Findings, ended: str) -> str:
@@ -36,11 +38,12 @@ def to_markdown(findings: Findings, ended: str) -> str:
     lines += [judged, "", plain(ended), ""]
     lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in summary_rows(findings)] + [""]
+    lines += _deciles(findings) if findings.many else []
     lines += [
         "| class | images | before % | after % [95 %] | change pp | detectable pp | p (Holm) |",
         "|---|" + "---:|" * 6,
     ]
-    shown, left_out = most_changed(before.per_class, after.per_class)
+    shown = shown_classes(before.per_class, after.per_class)
     for j in shown:
         test = tests.per_class[j]
         bottom, top = after.interval[j]
@@ -50,8 +53,8 @@ def to_markdown(findings: Findings, ended: str) -> str:
             f"{100 * (after.per_class[j] - before.per_class[j]):+.1f} | {100 * test.detectable:.1f} | "
             f"{f'{test.p_holm:.2g}' if test.claim else 'too few images'} |"
         )
-    if left_out:
-        lines += ["", f"{left_out} more classes changed less."]
+    if len(shown) < len(images.classes):
+        lines += ["", left_out(len(shown), len(images.classes))]
     lines += ["", *(f"- {plain(str(flow))}" for flow in main_flows(tests))]
     lines += ["", *(f"> {plain(warning)}" for warning in findings.warnings)]
     return "\n".join(lines).rstrip() + "\n"
@@ -85,13 +88,23 @@ def summary_rows(findings: Findings) -> list[tuple[str, ...]]:
     return rows
 
 
-def most_changed(before: list[float], after: list[float]) -> tuple[list[int], int]:
-    """Choose the classes to show, weakest first, and count the others.
+def shown_classes(before: list[float], after: list[float]) -> list[int]:
+    """The classes to list: all, weakest first; of many, those that gained and that lost most."""
+    if len(before) <= MANY_CLASSES:
+        return sorted(range(len(before)), key=lambda j: before[j])
+    gained, lost = most_changed(before, after, MOST)
+    return gained + lost[::-1]
 
-    These are all classes, or the `MANY_CLASSES` that changed most.
-    """
-    classes = sorted(range(len(before)), key=lambda j: -abs(after[j] - before[j]))[:MANY_CLASSES]
-    return sorted(classes, key=lambda j: before[j]), len(before) - len(classes)
+
+def left_out(shown: int, classes: int) -> str:
+    """Say which classes were listed, if not all were."""
+    return f"{shown} of {classes:,} classes: at most {MOST} that gained most and {MOST} that lost most."
+
+
+def _deciles(findings: Findings) -> list[str]:
+    head = [f"| {' | '.join(HEAD)} |", "|---|" + "---:|" * (len(HEAD) - 1)]
+    rows = [f"| {' | '.join(row)} |" for row in decile_rows(findings.deciles)]
+    return [decile_note(findings), "", *head, *rows, ""]
 
 
 def main_flows(tests: PairedTests) -> list[Flow]:

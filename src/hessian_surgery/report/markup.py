@@ -52,9 +52,9 @@ def points(difference: float, digits: int = 1) -> str:
     return minus(f"{100 * difference:+.{digits}f}")
 
 
-def with_interval(value: float, interval: tuple[float, float]) -> str:
-    """Write a fraction in percent, and its interval."""
-    low, high = (percent(end, 0) for end in interval)
+def with_interval(value: float, interval: tuple[float, float], digits: int = 0) -> str:
+    """Write a fraction in percent, and its interval; `digits` are those of its ends."""
+    low, high = (percent(end, digits) for end in interval)
     return f"{percent(value)} <small>[{low}, {high}]</small>"
 
 

@@ -1,7 +1,9 @@
 """What was asked for, and whether held-out images show it: in lines, and as a section."""
 
+from collections import Counter
 from collections.abc import Sequence
 
+from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.evidence.paired_tests import FEW_IMAGES
 from hessian_surgery.evidence.promises import Promise
 from hessian_surgery.report.markup import folded, minus, name, table, text
@@ -26,8 +28,13 @@ def promise_lines(promises: Sequence[Promise]) -> list[str]:
 
 
 def promises_section(promises: Sequence[Promise]) -> Section:
-    """A table of all promises: those that were missed or broken first, then what cannot be told."""
+    """A table of all promises: those that were missed or broken first, then what cannot be told.
+
+    Of many, targets and the budget come before the protected classes.
+    """
     ranked = sorted(promises, key=lambda promise: "✗?✓".index(SIGNS[promise.state]))
+    if len(ranked) > MANY_CLASSES:
+        ranked.sort(key=lambda promise: promise.promise == "limit")
     rows = [
         (
             "accuracy" if promise.name is None else name(promise.name),
@@ -37,7 +44,7 @@ def promises_section(promises: Sequence[Promise]) -> Section:
             minus(text(promise.figure)),
             f"{SIGNS[promise.state]} {promise.state}",
         )
-        for promise in ranked
+        for promise in (ranked if len(ranked) <= MANY_CLASSES else ranked[:SHOWN])
     ]
     head = ("", "asked", "measured [interval]", "held-out images say")
     body = (
@@ -45,7 +52,11 @@ def promises_section(promises: Sequence[Promise]) -> Section:
         f"interval holds in 95 of 100 cases. Nothing can be told of classes with fewer than {FEW_IMAGES} images.</p>"
     )
     body += table(head, rows[:SHOWN], "What was asked for", "numbers")
-    if len(rows) > SHOWN:
+    if len(ranked) > len(rows):
+        rest = Counter(promise.state for promise in ranked[SHOWN:])
+        listed = ", ".join(f"{count:,} {state}" for state, count in rest.items())
+        body += f'<p class="note">Of the other {len(ranked) - SHOWN:,}: {listed}. result.json has each.</p>'
+    elif len(rows) > SHOWN:
         body += folded(f"{len(rows) - SHOWN} more", table(head, rows[SHOWN:], "The other protected classes", "numbers"))
     return Section("asked", "What was asked for", body)
 

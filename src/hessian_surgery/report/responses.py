@@ -1,7 +1,7 @@
 """The section about how each class responds to each direction."""
 
 from hessian_surgery.report import page_charts
-from hessian_surgery.report.figure_data import Responses
+from hessian_surgery.report.figure_data import Responses, leading_responses
 from hessian_surgery.report.markup import folded, minus, name, scrolled, table
 from hessian_surgery.report.page import Section
 
@@ -15,16 +15,30 @@ UNITS = {
 
 
 def responses_section(responses: Responses) -> Section:
-    """Show responses as a heat map, and as a table."""
+    """Show responses as a heat map, and as a table; of many classes, those that respond most."""
+    responses = leading_responses(responses)
     heat_map = scrolled(page_charts.heat_map(responses), "Responses of classes to directions")
     words = (
         "<p>How the accuracy of each class responds to a step along each direction, in percentage points per 0.01 of "
         f'{UNITS[responses.unit]}. <span class="swatch up">+</span> rises, '
-        '<span class="swatch down">−</span> falls.</p>'
+        f'<span class="swatch down">−</span> falls.{_left_out(responses)}</p>'
     )
     many = len(responses.classes) > WHOLE_TABLE
     figures = _strongest(responses) if many else _every_figure(responses)
     return Section("responses", "Which direction moves which class", words + heat_map + figures)
+
+
+def _left_out(responses: Responses) -> str:
+    """Say of how many classes and directions this is the leading part."""
+    parts = []
+    if responses.of_classes:
+        parts.append(f"the {len(responses.classes)} of {responses.of_classes:,} classes that respond most")
+    if responses.of_directions:
+        parts.append(
+            f"{len(responses.directions)} of {responses.of_directions:,} directions (no biases: each moves its own "
+            "class and little else)"
+        )
+    return f" Shown are {' and '.join(parts)}." if parts else ""
 
 
 def _every_figure(responses: Responses) -> str:
@@ -41,7 +55,7 @@ def _strongest(responses: Responses) -> str:
     for j, title in enumerate(responses.classes):
         ranked = sorted(range(len(titles)), key=lambda i: -abs(values[i][j]))[: len(STRONGEST)]
         rows.append((name(title), *(f"{name(titles[i])} {_shown(values[i][j])}" for i in ranked)))
-    caption = "The strongest directions of each class"
+    caption = f"The strongest directions of {'these classes' if responses.of_classes else 'each class'}"
     return folded(caption, table(("class", *STRONGEST[: len(titles)]), rows, caption))
 
 

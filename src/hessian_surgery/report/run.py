@@ -35,8 +35,11 @@ class Run:
     @property
     def responses(self) -> Responses:
         """How the classes responded to each direction in the first iteration."""
-        recorded = self.result["iterations"][0]["responses"]
-        return Responses(recorded["directions"], self.classes, recorded["values"], recorded["unit"])
+        first = self.result["iterations"][0]
+        recorded = first["responses"]
+        total = len(first["coefficients"])
+        of = total if total > len(recorded["directions"]) else None
+        return Responses(recorded["directions"], self.classes, recorded["values"], recorded["unit"], of)
 
     @property
     def spikes(self) -> list[Spike]:

@@ -2,26 +2,23 @@
 
 from typing import Any
 
-from hessian_surgery.evidence.paired_tests import ClassTest, Flow
+from hessian_surgery.evidence.paired_tests import Flow
 from hessian_surgery.report import page_charts
+from hessian_surgery.report.classes import classes_section
 from hessian_surgery.report.comparison_page import front_section
 from hessian_surgery.report.explorer import explorer
-from hessian_surgery.report.figure_data import make_convergence, weakest_first
-from hessian_surgery.report.markdown import SUMMARY, summary_figures, summary_rows
+from hessian_surgery.report.figure_data import make_convergence
+from hessian_surgery.report.markdown import SUMMARY, summary_figures
 from hessian_surgery.report.markup import (
-    class_scale,
     folded,
-    minus,
     name,
     percent,
     points,
-    scale_floor,
     side_by_side,
     table,
     text,
     tiles,
     warning_list,
-    with_interval,
 )
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.promises import promises_section
@@ -42,7 +39,7 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
         run: the operation.
         comparison: the contents of a `compare.json` whose front the page shows too.
     """
-    sections = [_warnings(run), _classes(run)]
+    sections = [_warnings(run), classes_section(run)]
     if run.findings.promises:
         sections.insert(0, promises_section(run.findings.promises))
     if run.result["front"]:
@@ -141,70 +138,18 @@ def calibration_gap(run: Run) -> str | None:
     )
 
 
-def _classes(run: Run) -> Section:
-    before, after = run.findings.heldout.metrics()
-    tests = run.findings.tests.per_class
-    floor = scale_floor([*before.interval, *after.interval])
-    rows = []
-    for j in weakest_first(before.per_class):
-        (low0, high0), (low1, high1) = before.interval[j], after.interval[j]
-        old = before.per_class[j]
-        new = after.per_class[j]
-        sign, words = significance(tests[j])
-        rows.append(
-            (
-                name(run.classes[j]),
-                page_charts.interval_row(floor, (low1, new, high1), (low0, old, high0), sign),
-                f"{before.count[j]:,}",
-                with_interval(old, (low0, high0)),
-                with_interval(new, (low1, high1)),
-                f'<span class="{sign}">{points(new - old)}</span>',
-                words,
-            )
-        )
-    head = ("class", class_scale(floor), "images", "before %", "after %", "change pp", "significant")
-    legend = (
-        f'<p class="note">{_key("was", 3.5)} before {_key("is", 4.5)} after; lines are 95 % intervals (Wilson). '
-        "▲ and ▼ mark significant changes by an exact McNemar test, with Holm's correction for testing every "
-        "class.</p>"
-    )
-    body = legend + table(head, rows, "Accuracy of each class, weakest first", "classes")
-    body += folded("All figures over the classes", _summary(run))
-    return Section("classes", "Each class, before and after", body)
-
-
-def _key(kind: str, radius: float) -> str:
-    """A mark of the table, for the line that explains it."""
-    drawn = f'<line class="{kind}" x1="1" x2="25" y1="6" y2="6"/><circle class="{kind}" cx="13" cy="6" r="{radius}"/>'
-    return f'<svg class="key" viewBox="0 0 26 12" aria-hidden="true">{drawn}</svg>'
-
-
-def significance(test: ClassTest) -> tuple[str, str]:
-    """Say whether a class changed significantly: "up", "down" or "same", and the same as HTML."""
-    if not test.claim:
-        return "same", "too few images"
-    p = f"p = {test.p_holm:.1g}" if test.p_holm >= 1e-4 else "p &lt; 0.0001"
-    if test.p_holm >= 0.05:
-        return "same", f'<span class="same">no, {p}</span>'
-    sign, shape = ("up", "▲") if test.gained > test.lost else ("down", "▼")
-    return sign, f"<strong>{shape} yes, {p}</strong>"
-
-
-def _summary(run: Run) -> str:
-    rows = [(text(label), *(minus(text(cell)) for cell in row)) for label, *row in summary_rows(run.findings)]
-    return table(("", "before", "after", "change [95 % interval]"), rows, "All classes together", "numbers")
-
-
 def _flows(run: Run) -> Section:
     flows = sorted(run.findings.tests.flows, key=lambda flow: -(flow.gained + flow.lost))
     if not flows:
         return Section("flows", "Where answers moved", "<p>No image changed between right and wrong.</p>")
     most = max(max(flow.gained, flow.lost) for flow in flows)
     head = ("class", "became wrong", "became right", "wrong answers now", "wrong answers before")
-    rows = [_flow_row(flow, most) for flow in flows]
+    rows = [_flow_row(flow, most) for flow in (flows[:SHOWN_FLOWS] if run.findings.many else flows)]
     body = "<p>Images whose answer became wrong or right, and the wrong answers that they get now or got before.</p>"
     body += table(head, rows[:SHOWN_FLOWS], "Confusion flows on the held-out images, most changed first", "flows")
-    if len(rows) > SHOWN_FLOWS:
+    if len(flows) > len(rows):
+        body += f'<p class="note">{len(rows)} of {len(flows):,} classes that changed; result.json has all.</p>'
+    elif len(rows) > SHOWN_FLOWS:
         rest = table(head, rows[SHOWN_FLOWS:], "The classes that changed less", "flows")
         body += folded(f"{len(rows) - SHOWN_FLOWS} classes that changed less", rest)
     return Section("flows", "Where answers moved", body)

@@ -55,23 +55,22 @@ def choose_passes(classifier: Classifier, data: LabelledSet, batch_size: int | N
     Args:
         classifier: the model. If it says what format it takes, only the size is chosen.
         data: the images, in memory.
-        batch_size: images per pass; None leaves the choice to the trial, which there is none
-            otherwise.
+        batch_size: images per pass; None leaves them to the trial. If given, nothing is tried.
     """
     default = Passes(batch_size or BATCH_SIZE, classifier.channels_last)
     if batch_size is not None or classifier.device.type != "cpu" or len(data) < FEWEST:
         return default
+    started = time.perf_counter()
     with classifier.evaluating(), torch.no_grad():
         _seconds(default.through(classifier), data, SIZES[0])  # the first pass ever is slow
         seconds = {default: _seconds(classifier, data, BATCH_SIZE)}
         allowed = len(data) * seconds[default]
         if allowed < SHORTEST:
             return default
-        end = time.perf_counter() + allowed
         contenders = [way for way in _ways(classifier, data) if way != default]
         for _ in range(ROUNDS):
             for way in contenders:
-                if time.perf_counter() < end:
+                if time.perf_counter() < started + allowed:
                     found = _seconds(way.through(classifier), data, way.batch_size)
                     seconds[way] = min(found, seconds.get(way, math.inf))
             best = min(seconds.values())

@@ -201,3 +201,22 @@ def test_two_runs_on_one_folder(tmp_path, checkpoint):
     assert first.wait() == 0
     assert (tmp_path / "run/result.json").exists()
     assert not (tmp_path / "run/.lock").exists()
+
+
+def test_a_resumed_run_makes_its_passes_as_before(_trained, digits_parts, tmp_path):
+    def afresh(channels_last, folder, **options):
+        model = SmallNet(10)
+        model.load_state_dict(_trained)
+        classifier = hs.Classifier(model, channels_last=channels_last)
+        return operate(classifier, digits_parts, hs.SurgeryConfig(budget=0.01, iterations=2), folder=folder, **options)
+
+    whole = afresh(True, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        afresh(True, tmp_path, observer=Stop(2))
+    # The second run would choose otherwise.
+    resumed = afresh(None, tmp_path, resume=True)
+    assert (resumed.choices["batch_size"], resumed.choices["channels_last"]) == (512, True)
+    assert all(torch.equal(resumed.weights[name], t) for name, t in whole.weights.items())
+    for part in ("calibration", "heldout"):
+        found, expected = (getattr(outcome.findings, part).tensors() for outcome in (resumed, whole))
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())

@@ -65,7 +65,7 @@ def start_training(
     for parameter in space.parameters:
         optimizer.state[parameter]["step"].zero_()
     return Training(
-        classifier,
+        classifier.as_inputs_come(),
         space,
         loss,
         optimizer,

@@ -8,7 +8,6 @@ import typer
 
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.sources import SPECS
-from hessian_surgery.model.evaluation import BATCH_SIZE
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")]
 Seed: TypeAlias = Annotated[int, typer.Option(help="Seed of every random draw.", min=0)]
@@ -128,7 +127,7 @@ class ConfigOptions(SearchOptions):
             "paper, paper:cifar100, paper:isic, paper:isic/focal, paper:isic/class-balanced."
         ),
     ] = "default"
-    batch_size: Annotated[int | None, typer.Option(help=f"Images per forward pass; by default {BATCH_SIZE}.")] = None
+    batch_size: Annotated[int | None, typer.Option(help="Images per forward pass; by default by trial.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,9 @@ from hessian_surgery.data.leaks import find_copies, find_leaks, hash_part, hash_
 from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier, as_classifier
+from hessian_surgery.model.evaluation import check_classifier
+from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
+from hessian_surgery.model.passes import choose_passes
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.observer import Observer
 
@@ -105,7 +108,11 @@ def _open(model: nn.Module | Classifier, data: Data, training_data: Data, config
     classifier = as_classifier(model)
     images = as_labelled(data)
     require_images(images.labels, images.classes, "data")
-    return ComparedModel(classifier, images.resident(classifier.device), as_labelled(training_data), config)
+    images = images.resident(classifier.device)
+    refuse_half_precision(parameter_space(classifier.module, config.parameters))
+    check_classifier(classifier, images)
+    passes = choose_passes(classifier, images, config.batch_size)
+    return ComparedModel(passes.through(classifier), images, as_labelled(training_data), config, passes)
 
 
 def compare_logits(outputs: ModelOutputs, protocol: Protocol | None = None, observer: Observer | None = None) -> Fronts:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -22,6 +22,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import compute_features, find_head
+from hessian_surgery.model.passes import Passes
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem, prepare
@@ -38,12 +39,14 @@ class ComparedModel:
         images: all labelled images that the splits divide.
         training_data: the images that it was trained on.
         config: how to find spikes and run the loop.
+        passes: how forward passes are made, the same for all entries and splits.
     """
 
     classifier: Classifier
     images: LabelledSet
     training_data: LabelledSet
     config: OperationConfig
+    passes: Passes = field(default_factory=Passes)
 
 
 def compute_outputs(model: ComparedModel, methods: Iterable[str], observer: Observer) -> ModelOutputs:
@@ -53,9 +56,9 @@ def compute_outputs(model: ComparedModel, methods: Iterable[str], observer: Obse
     # With one spike, a model without spikes, or without memory for many, can still be compared.
     loop = as_loop(model.config)
     config = replace(loop, search=replace(loop.search, spikes=1), calibration_cap=None)
-    problem, _ = prepare(classifier, model.training_data, model.images, config)
+    problem, _ = prepare(classifier, model.training_data, model.images, config, model.passes)
     outputs = _logits_and_head(model, problem)
-    probe = Probe(classifier, problem.space, problem.calibration_data, outputs.logits)
+    probe = Probe(classifier, problem.space, problem.calibration_data, outputs.logits, problem.batch_size)
     outputs = replace(outputs, bias=bias_directions(probe, outputs.head))
     directions: dict[str, Directions] = {}
     seconds: dict[str, float] = {}
@@ -78,7 +81,7 @@ def _logits_and_head(model: ComparedModel, problem: Problem[LoopConfig]) -> Mode
     images = problem.calibration_data
     classes = len(images.classes)
     device = problem.space.device
-    size = model.config.batch_size
+    size = problem.batch_size
     first, _ = next(images.batches(2, classifier.device))
     head = find_head(classifier, first)
     features = None
@@ -119,7 +122,7 @@ def _compute_family(
         problem.space,
         images,
         outputs.logits,
-        config.batch_size,
+        problem.batch_size,
         partial(observer.stage, name),
     )
     if name == "class-gradients":

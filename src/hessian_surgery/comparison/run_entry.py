@@ -178,7 +178,7 @@ def _run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[
 
     def predict(split: Split) -> Tensor:
         labelled = model.images.subset(split.calibration)
-        problem, _ = prepare(model.classifier, model.training_data, labelled, config)
+        problem, _ = prepare(model.classifier, model.training_data, labelled, config, model.passes)
         with problem.space.keeping_weights():
             run(algorithm_of(config), problem, Observer())
             return _predict(model)
@@ -201,7 +201,7 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
     def predict(split: Split) -> Predictions:
         labelled = model.images.subset(split.calibration)
         try:
-            problem, _ = prepare(model.classifier, model.training_data, labelled, config)
+            problem, _ = prepare(model.classifier, model.training_data, labelled, config, model.passes)
             goal = operation_goal(problem)
             require_images(labelled.labels, labelled.classes, "calibration data", at_least=2)
             found = survey(problem, 1, goal, {}, Observer())
@@ -227,7 +227,6 @@ def _operation_config(name: str, config: OperationConfig) -> SurgeryConfig:
         search=config.search,
         parameters=config.parameters,
         calibration_cap=config.calibration_cap,
-        batch_size=config.batch_size,
         seed=config.seed,
     )
 
@@ -282,7 +281,7 @@ def failed_result(entry: Entry, splits: int, images: int, reason: str) -> EntryR
 
 
 def _predict(model: ComparedModel) -> Tensor:
-    return compute_logits(model.classifier, model.images, model.config.batch_size).argmax(dim=1)
+    return compute_logits(model.classifier, model.images, model.passes.batch_size).argmax(dim=1)
 
 
 def _run_without_budget(entry: Entry, context: RunContext, predict: Callable[[Split], Tensor]) -> EntryResult:

@@ -49,7 +49,7 @@ class BatchOperator(SymmetricOperator):
         loss: Loss = cross_entropy,
         micro_batch: int | None = None,
     ) -> None:
-        self._classifier = as_classifier(model)
+        self._classifier = as_classifier(model).as_inputs_come()
         self.space = space or parameter_space(self._classifier.module)
         self._data = as_labelled(data)
         self._loss = loss

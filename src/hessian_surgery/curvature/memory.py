@@ -93,7 +93,7 @@ def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace
         space.freezing_others(classifier.module),
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
     ):
-        cross_entropy(classifier.logits(inputs), labels)
+        cross_entropy(classifier.as_inputs_come().logits(inputs), labels)
     return sum(saved.values())
 
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from hessian_surgery.cuda_graphs import batchwise
-from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.model.classifier import Classifier
@@ -67,7 +66,7 @@ def logit_tangents(
                 f"module.{name}": forward_ad.make_dual(parameter.detach(), piece.contiguous())
                 for name, parameter, piece in zip(space.names, space.parameters, space.split(held), strict=True)
             }
-            logits = torch.func.functional_call(module, weights, (batches.channels_last(inputs),))
+            logits = torch.func.functional_call(module, weights, (inputs,))
             slope = forward_ad.unpack_dual(logits).tangent
             return torch.zeros(logits.shape, device=logits.device) if slope is None else slope.float()
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.cuda_graphs import batchwise
-from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
@@ -38,7 +37,7 @@ def batch_gradient(
     """
 
     def plain(inputs: Inputs, labels: Tensor, weights: Tensor) -> Tensor:
-        logits = classifier.logits(batches.channels_last(inputs))
+        logits = classifier.logits(inputs)
         probability = true_class_probability(logits, labels, temperature)
         if not probability.requires_grad:
             raise InputError("parameters: the logits do not depend on these weights; let others move")

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.errors import InputError
 
@@ -65,10 +66,14 @@ class Classifier:
         module: the trained network.
         forward: function of (module, inputs). It returns logits (n, C), an object or dict with
             `logits`, or a tuple that starts with them. The default takes tensors, tuples and dicts.
+        channels_last: whether images pass with channels innermost in memory, which many layers
+            work faster on; False leaves inputs as they come. None does so on a GPU, and leaves
+            `operate` and the like to find out what is faster on a CPU.
     """
 
     module: nn.Module
     forward: Callable[[nn.Module, Inputs], Any] = call_module
+    channels_last: bool | None = None
 
     @property
     def device(self) -> torch.device:
@@ -77,7 +82,8 @@ class Classifier:
 
     def logits(self, inputs: Inputs) -> Tensor:
         """Logits (n, C) of a batch."""
-        output = self.forward(self.module, inputs)
+        innermost = self.device.type == "cuda" if self.channels_last is None else self.channels_last
+        output = self.forward(self.module, batches.channels_last(inputs) if innermost else inputs)
         if isinstance(output, dict):
             output = output.get("logits")
         elif hasattr(output, "logits"):
@@ -91,6 +97,10 @@ class Classifier:
                 "pass Classifier(module, forward=...) to say how a batch becomes logits"
             )
         return output
+
+    def as_inputs_come(self) -> "Classifier":
+        """The same model; its inputs keep their memory format."""
+        return replace(self, channels_last=False)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

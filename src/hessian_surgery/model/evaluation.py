@@ -54,7 +54,7 @@ def compute_logits(
 
 def batch_logits(classifier: Classifier, inputs: Inputs) -> Tensor:
     """Compute the logits (n, C) of a batch in float32."""
-    return classifier.logits(batches.channels_last(inputs)).float()
+    return classifier.logits(inputs).float()
 
 
 def predict(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Tensor:
@@ -81,6 +81,7 @@ def answer(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SI
 
 def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
     """Refuse a model that cannot be measured; return a note if it has more outputs than classes."""
+    classifier = classifier.as_inputs_come()
     inputs, _ = next(data.batches(32, classifier.device))
     # Both passes in one block: a second block would restart the random state and hide randomness.
     with classifier.evaluating(), torch.no_grad():

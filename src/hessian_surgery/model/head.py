@@ -9,7 +9,7 @@ from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.model.evaluation import BATCH_SIZE
+from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def find_head(classifier: Classifier, inputs: Inputs) -> Head | None:
     hooks = [layer.register_forward_hook(keep) for _, layer in linear]
     try:
         with classifier.evaluating(), torch.no_grad():
-            logits = classifier.logits(batches.move(inputs, classifier.device))
+            logits = classifier.as_inputs_come().logits(batches.move(inputs, classifier.device))
     finally:
         for hook in hooks:
             hook.remove()
@@ -82,7 +82,7 @@ def compute_features(
     try:
         with classifier.evaluating(), torch.no_grad():
             for inputs, _ in data.batches(batch_size, classifier.device):
-                logits.append(classifier.logits(batches.channels_last(inputs)).float().cpu())
+                logits.append(batch_logits(classifier, inputs).cpu())
                 features += latest
     finally:
         hook.remove()

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.class_names import class_number
 from hessian_surgery.errors import InputError, require
-from hessian_surgery.model.evaluation import BATCH_SIZE
 from hessian_surgery.operation.goal import Target
 
 Family: TypeAlias = Literal["class-gradients", "spikes", "both"]
@@ -28,7 +27,7 @@ class OperationConfig(ABC):
         search: how spikes are sought, if any are.
         parameters: glob over the names of the weights that may move.
         calibration_cap: calibration images per class at most; None takes all.
-        batch_size: images per forward pass.
+        batch_size: images per forward pass; None lets a short trial choose (`model/passes.py`).
         seed: fixes every random draw.
     """
 
@@ -39,17 +38,16 @@ class OperationConfig(ABC):
     search: SpikeSearch = field(default_factory=SpikeSearch)
     parameters: str = "*"
     calibration_cap: int | None = None
-    batch_size: int = BATCH_SIZE
+    batch_size: int | None = None
     seed: int = 0
 
     # The algorithm that follows these choices; `operation/algorithms.py` knows it by this name.
     algorithm: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "batch_size"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        enough = self.calibration_cap is None or self.calibration_cap >= 1
-        require(enough, "calibration_cap", self.calibration_cap, "at least 1")
+        for name in ("iterations", "batch_size", "calibration_cap"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, name, value, "at least 1")
         require_choice(self, "target", Target)
         require(self.seed >= 0, "seed", self.seed, "0 or more")
         if self.max_drop is not None:

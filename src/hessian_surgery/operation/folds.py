@@ -149,7 +149,7 @@ def _one_fold(
     except Infeasible:
         # On these images the targets are out of reach: this operation would have changed nothing.
         moved = False
-    answers = answer(problem.classifier, data.subset(unseen), problem.config.batch_size)
+    answers = answer(problem.classifier, data.subset(unseen), problem.batch_size)
     if place is not None:
         save_tensors(place / ANSWERS, vars(answers), {"identity": identity, "moved": "yes" if moved else "no"})
         forget_state(place)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
 from hessian_surgery.operation.problem import Problem, prepare
+from hessian_surgery.operation.state_file import load_passes
 from hessian_surgery.operation.warnings import find_warnings
 from hessian_surgery.weights.checkpoint import stored_state
 
@@ -71,13 +72,13 @@ def operate(
     started = time.perf_counter()
     training = as_labelled(training_data)
     _require_one(heldout_data, folds)
-    problem, before = prepare(model, training, calibration_data, config or SurgeryConfig())
-    problem = replace(problem, with_front=front)
+    kept = Kept(Path(folder) if folder else None, resume, stored_as)
+    passes = load_passes(kept.folder) if kept.folder and resume else None
+    problem, before = prepare(model, training, calibration_data, config or SurgeryConfig(), passes)
     judge = _judge(problem, before, training, heldout_data, folds)
     start = problem.space.snapshot()
-    kept = Kept(Path(folder) if folder else None, resume, stored_as)
     try:
-        outcome = _operate(problem, before, judge, start, kept, observer or Observer())
+        outcome = _operate(replace(problem, with_front=front), before, judge, start, kept, observer or Observer())
         return replace(outcome, seconds=time.perf_counter() - started)
     except BaseException:
         problem.space.restore(start)
@@ -108,7 +109,7 @@ def _judge(
     heldout = None if heldout_data is None else _heldout(problem, heldout_data)
     leaks = check_leaks(problem, training, heldout)
     if heldout is not None:
-        return Judge(heldout, answer(problem.classifier, heldout, problem.config.batch_size), None, leaks)
+        return Judge(heldout, answer(problem.classifier, heldout, problem.batch_size), None, leaks)
     assert folds is not None  # `_require_one` has seen to it
     return Judge(None, before, divide(problem.calibration_data, folds, leaks.firsts, problem.config.seed), leaks)
 
@@ -125,12 +126,12 @@ def _operate(
     records, ending = run_in_folder(algorithm, problem, kept.folder, kept.resume, observer)
     problem.space.round_to(kept.stored_as or {})
     data = problem.calibration_data
-    after = answer(problem.classifier, data, problem.config.batch_size)
+    after = answer(problem.classifier, data, problem.batch_size)
     calibration = BeforeAfter(data.classes, data.index, data.labels, before, after)
     warnings = find_warnings(problem, judge.heldout, records, ending.accuracy, calibration) + judge.leaks.sentences
     if judge.heldout is not None:
         data = judge.heldout
-        after = answer(problem.classifier, data, problem.config.batch_size)
+        after = answer(problem.classifier, data, problem.batch_size)
     if judge.fold_of is not None:
         after, moved = answer_in_folds(problem, before, judge.fold_of, start, kept, observer)
         warnings += unlike_warning(moved, any(record.accepted for record in records))
@@ -144,7 +145,7 @@ def _operate(
         ended=why_ended(algorithm, problem, records, ending),
         front=_front(ending, findings),
         structure=analyse(np.array(records[0].responses.values), data.classes),
-        choices=algorithm.choices(problem),
+        choices=algorithm.choices(problem) | asdict(problem.passes),
         split=_split(problem, findings, judge.leaks),
         seconds=0.0,
         environment=environment(problem.classifier.device),

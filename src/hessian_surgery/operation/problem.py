@@ -1,6 +1,6 @@
 """Problem: a checked and measured model, the images it is operated with, and the choices."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import torch
@@ -14,8 +14,9 @@ from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier, as_classifier
-from hessian_surgery.model.evaluation import Answers, answer, check_classifier
+from hessian_surgery.model.evaluation import BATCH_SIZE, Answers, answer, check_classifier
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
+from hessian_surgery.model.passes import Passes, choose_passes
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.types import Array
 
@@ -37,6 +38,7 @@ class Problem(Generic[Config]):
         finder: finds spikes; None if none are sought.
         gradient_data: the training images of the class gradients; None if there are none.
         notes: what should be said about model and data.
+        batch_size: images per forward pass.
         with_front: whether other objectives and budgets are predicted too, for a report.
     """
 
@@ -50,7 +52,13 @@ class Problem(Generic[Config]):
     finder: SpikeFinder | None = None
     gradient_data: LabelledSet | None = None
     notes: tuple[str, ...] = ()
+    batch_size: int = BATCH_SIZE
     with_front: bool = False
+
+    @property
+    def passes(self) -> Passes:
+        """How forward passes are made."""
+        return Passes(self.batch_size, self.classifier.channels_last)
 
     def overall(self, per_class: Array) -> float:
         """Accuracy over all calibration images, from class accuracies (C,)."""
@@ -59,9 +67,20 @@ class Problem(Generic[Config]):
 
 
 def prepare(
-    model: nn.Module | Classifier, training_data: Data, calibration_data: Data, config: Config
+    model: nn.Module | Classifier,
+    training_data: Data,
+    calibration_data: Data,
+    config: Config,
+    passes: Passes | None = None,
 ) -> tuple[Problem[Config], Answers]:
     """Check model and data, and measure the starting model.
+
+    Args:
+        model: the trained classifier.
+        training_data: images that it was trained on.
+        calibration_data: images that every decision is made on.
+        config: the choices.
+        passes: how forward passes are made; None follows the config.
 
     Returns:
         The problem, and the starting model's answers to the calibration images.
@@ -79,23 +98,34 @@ def prepare(
         raise InputError(f"training_data: it has {len(training.classes)} classes and calibration_data has {classes}")
     config.check_classes(calibration.classes)
     note = check_classifier(classifier, calibration)
-    finder = None
-    if config.uses_spikes:
-        finder = make_finder(
-            classifier,
-            space,
-            training,
-            config.search,
-            classes=classes,
-            seed=config.seed,
-            beside=config.vectors_beside * config.search.count(classes),
-            example=calibration,
-        )
+    finder = _make_finder(classifier, space, training, calibration, config) if config.uses_spikes else None
     calibration = calibration.resident(classifier.device)
-    before = answer(classifier, calibration, config.batch_size)
+    passes = passes or choose_passes(classifier, calibration, config.batch_size)
+    classifier = passes.through(classifier)
+    before = answer(classifier, calibration, passes.batch_size)
     base = class_accuracy(before.predicted, calibration.labels, classes)
     gradients = gradient_images(training, config.seed).resident() if config.uses_gradients else None
     notes = (note,) if note else ()
     counts = torch.bincount(training.labels, minlength=classes)
     found = Problem(classifier, space, calibration, config, base, before.predicted, counts, finder, gradients, notes)
-    return found, before
+    return replace(found, batch_size=passes.batch_size), before
+
+
+def _make_finder(
+    classifier: Classifier,
+    space: ParameterSpace,
+    training: LabelledSet,
+    calibration: LabelledSet,
+    config: OperationConfig,
+) -> SpikeFinder:
+    classes = len(calibration.classes)
+    return make_finder(
+        classifier,
+        space,
+        training,
+        config.search,
+        classes=classes,
+        seed=config.seed,
+        beside=config.vectors_beside * config.search.count(classes),
+        example=calibration,
+    )

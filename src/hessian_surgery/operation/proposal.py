@@ -88,7 +88,7 @@ def survey(
     """
     config = problem.config
     with timed(seconds, "directions"):
-        logits = compute_logits(problem.classifier, problem.calibration_data, config.batch_size)
+        logits = compute_logits(problem.classifier, problem.calibration_data, problem.batch_size)
         logits = logits.to(problem.space.device)
         spikes = _find_spikes(problem, iteration, observer)
         directions = find_directions(problem, logits, spikes, observer)
@@ -150,7 +150,7 @@ def find_directions(
         problem.space,
         data,
         logits,
-        config.batch_size,
+        problem.batch_size,
         lambda *_: observer.stage("directions", next(done), units),
     )
     first, _ = next(data.batches(2, problem.classifier.device))
@@ -196,7 +196,7 @@ def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions
 def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCoefficients:
     """How the logits after a step along directions are measured."""
     data = problem.calibration_data
-    after_step = logits_after_steps(problem.classifier, problem.space, data, problem.config.batch_size)
+    after_step = logits_after_steps(problem.classifier, problem.space, data, problem.batch_size)
     sides = directions.sides
     if sides is None:
         return lambda coefficients, positions: after_step(directions.step(coefficients), positions)

@@ -17,6 +17,7 @@ from hessian_surgery.data import batches
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.parameters import Snapshot
+from hessian_surgery.model.passes import Passes
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.weights.tensorfile import read_tensors, save_tensors, weights_sha256
 
@@ -52,9 +53,22 @@ def save_state(folder: Path, problem: Problem[Any], packed: Packed, identity: st
     """Write the state between two iterations as one file, which replaces the one before."""
     tensors, plain = packed
     storage = asdict(problem.finder.storage) if problem.finder else None
-    rest = {"identity": identity, "storage": storage, "algorithm": plain}
+    rest = {"identity": identity, "storage": storage, "passes": asdict(problem.passes), "algorithm": plain}
     held = tensors | name_weights("now", problem.space.snapshot())
     save_tensors(_path(folder), held, {"state": json.dumps(rest)})
+
+
+def load_passes(folder: Path) -> Passes | None:
+    """How the interrupted run made its passes; None if there is no state yet.
+
+    Other passes round differently: the run would not go on bit for bit.
+    """
+    if not _path(folder).exists():
+        return None
+    try:
+        return Passes(**json.loads(read_tensors(_path(folder))[1]["state"])["passes"])
+    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error
 
 
 def load_state(folder: Path, problem: Problem[Any], identity: str, unpack: Unpack[S]) -> tuple[Problem[Any], S] | None:

@@ -51,7 +51,7 @@ def try_step(
     step = directions.step(coefficients)
     share = 1.0
     for attempt in range(HALVINGS + 1):
-        logits = logits_after(problem.classifier, problem.space, step, data, problem.config.batch_size)
+        logits = logits_after(problem.classifier, problem.space, step, data, problem.batch_size)
         seen = rates(logits, data.labels, len(data.classes))
         kept = goal.allows(seen) and goal.score(seen) < goal.score(present)
         if kept or attempt == HALVINGS:

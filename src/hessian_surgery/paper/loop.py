@@ -60,7 +60,7 @@ def iterate(problem: Problem[LoopConfig], state: LoopState, observer: Observer) 
     with timed(seconds, "measure"):
         before = problem.space.snapshot()
         problem.space.perturb(spectrum.combine(step.alpha))
-        candidate = accuracies(problem.classifier, problem.calibration_data, config.batch_size)
+        candidate = accuracies(problem.classifier, problem.calibration_data, problem.batch_size)
         signal = judge_candidate(candidate, state.accuracy, config)
         if not signal.accepted:
             problem.space.restore(before)
@@ -120,7 +120,7 @@ def find_sensitivity(problem: Problem[LoopConfig], spectrum: Spectrum, epsilon: 
     """
     config = problem.config
     progress = partial(observer.stage, "sensitivity")
-    size = config.batch_size
+    size = problem.batch_size
     if config.sensitivity == "differences":
         return sensitivity(
             problem.classifier, spectrum, problem.calibration_data, epsilon, batch_size=size, progress=progress

@@ -25,6 +25,9 @@ from hessian_surgery.types import Progress
 class NoSpikes(InputError):
     """There is no positive curvature, or the loop's earlier phases have left none."""
 
+# Spikes that are sought unless their number is given, however many classes there are.
+MOST = 99
+
 
 @dataclass(frozen=True)
 class SpikeSearch:
@@ -78,8 +81,8 @@ class SpikeSearch:
             require(enough, "lanczos_steps", self.lanczos_steps, f"at least as many as spikes ({self.spikes})")
 
     def count(self, classes: int) -> int:
-        """K for this number of classes: `spikes` if given, else C − 1."""
-        return self.spikes or max(1, classes - 1)
+        """K for this number of classes: `spikes` if given, else C − 1, but at most `MOST`."""
+        return self.spikes or min(MOST, max(1, classes - 1))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a loss function is replaced by its name."""

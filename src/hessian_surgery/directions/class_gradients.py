@@ -76,11 +76,15 @@ def gradient_vectors(
             if probe.progress is not None:
                 probe.progress(number + 1, len(groups))
     size = (squares / small_batches).sqrt()
-    size += size.mean().clamp(min=1e-30)
-    kept = rows.vectors()
+    usable, vector = _preconditioned(rows.vectors(), size + size.mean().clamp(min=1e-30), space.device)
+    return tuple(names[row] for row in usable), vector
+
+
+def _preconditioned(kept: Tensor, size: Tensor, device: torch.device) -> tuple[list[int], Vector]:
+    """Which gradients (K, p) are usable, and the unit vector of each, divided by `size` (p,)."""
 
     def part(i: int) -> Tensor:
-        return kept[i].to(space.device) / size
+        return kept[i].to(device) / size
 
     lengths = [(i, length(part(i))) for i in range(len(kept))]
     usable = [(i, far) for i, far in lengths if math.isfinite(far) and far > SHORTEST]
@@ -91,7 +95,7 @@ def gradient_vectors(
         row, far = usable[i]
         return part(row) / far
 
-    return tuple(names[row] for row, _ in usable), vector
+    return [row for row, _ in usable], vector
 
 
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:

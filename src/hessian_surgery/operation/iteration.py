@@ -138,7 +138,7 @@ def _record(
         residuals=[] if spikes is None else spikes.residuals.tolist(),
         products=0 if spikes is None else spikes.steps,
         coefficients=((tried.share if tried else 1.0) * plan.coefficients).tolist(),
-        responses=find_responses(found.surrogate, directions).recorded(plan.coefficients, directions.exact),
+        responses=find_responses(found.surrogate, directions.labels).recorded(plan.coefficients),
         candidate_sigma=tried.rates.sigma if tried else plan.rates.sigma,
         max_drop=float((state.accuracy - candidate).max()),
         sigma=sigma(kept),

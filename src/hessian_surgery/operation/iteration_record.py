@@ -22,20 +22,19 @@ class Responses:
     unit: Literal["coefficient", "length"]
     values: list[list[float]]
 
-    def recorded(self, coefficients: Array, biases: int) -> "Responses":
+    def recorded(self, coefficients: Array) -> "Responses":
         """What a record keeps: six digits; of many classes, some directions.
 
-        A bias moves its own class and little else, so with more than `MANY_CLASSES` classes biases
-        are left out. Of the others, as many are kept: those that the step goes furthest along.
+        With more than `MANY_CLASSES` classes, as many directions are kept: those that the step goes
+        furthest along.
 
         Args:
-            coefficients: of the step (K,).
-            biases: how many directions, from the first, are biases.
+            coefficients: of the step (≥ K,); the last are those of these directions.
         """
         rows = list(range(len(self.directions)))
         if self.values and len(self.values[0]) > MANY_CLASSES:
-            others = rows[biases:] or rows
-            rows = sorted(sorted(others, key=lambda i: -abs(coefficients[i]))[:MANY_CLASSES])
+            own = coefficients[len(coefficients) - len(rows) :]
+            rows = sorted(sorted(rows, key=lambda i: -abs(own[i]))[:MANY_CLASSES])
         values = [[float(f"{value:.6g}") for value in self.values[i]] for i in rows]
         return Responses([self.directions[i] for i in rows], self.unit, values)
 

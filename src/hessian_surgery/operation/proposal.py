@@ -1,14 +1,12 @@
 """The proposal: directions, a linear model of the logits along them, and the step it proposes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any
 
-import numpy as np
 import torch
-from scipy.sparse import coo_array
 from torch import Tensor
 
 from hessian_surgery.curvature.lanczos import Spectrum
@@ -21,6 +19,7 @@ from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.evidence.accuracies import TEMPERATURE, Rates, logit_unit
 from hessian_surgery.evidence.class_noise import class_noise
+from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
 from hessian_surgery.operation.choice import Candidates
@@ -223,20 +222,25 @@ def find_front(problem: Problem[SurgeryConfig], found: Survey) -> dict[str, Any]
     return predict_front(found.surrogate, free, known, found.candidates_for, config.seed)
 
 
-def find_responses(surrogate: Surrogate, directions: Directions) -> Responses:
-    """How each class's soft accuracy responds to each direction, per unit of its coefficient."""
+def find_responses(surrogate: Surrogate, labels: Sequence[str]) -> Responses:
+    """How each class's soft accuracy responds to each direction, per unit of its coefficient.
+
+    A bias moves its own class and little else: with many classes biases are left out.
+
+    Args:
+        surrogate: the linear model of the logits.
+        labels: what each direction is (K,), the biases first.
+    """
     temperature = TEMPERATURE * logit_unit(surrogate.kept)
     share = torch.softmax(surrogate.kept / temperature, dim=1)
     # How each image's soft accuracy responds to each of its logits (n, L); the truth comes first.
     slope = -share[:, :1] * share / temperature
     slope[:, 0] += share[:, 0] / temperature
     count = torch.bincount(surrogate.labels, minlength=surrogate.classes)
-    rows = [surrogate.by_class.collect((change * slope).sum(dim=1)[None]) for change in surrogate.changes]
-    along = torch.cat(rows) / count if rows else slope.new_zeros(0, surrogate.classes)
-    values = along.double().cpu().numpy()
-    if surrogate.shifts is not None:
-        pairs = surrogate.labels.cpu().numpy().repeat(slope.shape[1]), surrogate.outputs.flatten().cpu().numpy()
-        biases = coo_array((slope.flatten().double().cpu().numpy(), pairs), (surrogate.classes, len(surrogate.shifts)))
-        units = surrogate.shifts.double().cpu().numpy()[:, None] / count.cpu().numpy()
-        values = np.concatenate([units * biases.T.toarray(), values])
-    return Responses(list(directions.labels), "coefficient", values.tolist())
+    along = [surrogate.by_class.collect((change * slope).sum(dim=1)[None]) / count for change in surrogate.changes]
+    if surrogate.shifts is not None and surrogate.classes <= MANY_CLASSES:
+        own = [(slope * (surrogate.outputs == output)).sum(dim=1) for output in range(surrogate.exact)]
+        biases = surrogate.shifts[:, None] * surrogate.by_class.collect(torch.stack(own)) / count
+        along.insert(0, biases)
+    values = torch.cat(along) if along else slope.new_zeros(0, surrogate.classes)
+    return Responses(list(labels[surrogate.size - len(values) :]), "coefficient", values.double().cpu().tolist())

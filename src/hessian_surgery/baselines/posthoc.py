@@ -7,7 +7,7 @@ others try a list of values. Doing nothing is always on offer.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,7 +22,7 @@ from hessian_surgery.data.checks import require_images
 from hessian_surgery.directions.family import Directions, join
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import Rates, logit_unit, rates
-from hessian_surgery.operation.choice import Candidates
+from hessian_surgery.operation.choice import Choice
 from hessian_surgery.operation.crossfit import AfterCoefficients
 from hessian_surgery.operation.goal import Goal, make_goal
 from hessian_surgery.operation.ladder import climb, prior_shift
@@ -154,7 +154,7 @@ def step_along(family: str, count: int | None = None) -> PosthocMethod:
 
         goal = _free_goal(linear)
         found = climb(linear, goal, _look(outputs, state, calibration, edit))
-        return partial(_choose, found, goal, edit)
+        return partial(_choose, found.judged_by(goal), edit)
 
     return method
 
@@ -182,7 +182,7 @@ def operation_step(family: str) -> PosthocMethod:
 
         look = _look(outputs, state, calibration, edit)
         found = climb(surrogate, goal, look, training_counts=outputs.training_counts)
-        return partial(_choose, found, goal, edit)
+        return partial(_choose, found.judged_by(goal), edit)
 
     return method
 
@@ -229,12 +229,12 @@ def _offer(
     surrogate = logit_maps(logits, outputs.labels[calibration], len(outputs.classes), shifts, scales)
     require_images(surrogate.labels, outputs.classes, "calibration data", at_least=2)
     goal = _free_goal(surrogate)
-    return partial(_choose, climb(surrogate, goal), goal, edit)
+    return partial(_choose, climb(surrogate, goal).judged_by(goal), edit)
 
 
-def _choose(candidates: Candidates, goal: Goal, edit: Callable[[Array], Edit], floor: float) -> Candidate:
+def _choose(choice: Choice, edit: Callable[[Array], Edit], floor: float) -> Candidate:
     """The candidate for a floor, as the default operation chooses it."""
-    step = candidates.choose(replace(goal, floor=floor)).step
+    step = choice.choose(floor).step
     return Candidate(edit(step.coefficients), step.rates)
 
 

@@ -11,7 +11,11 @@ from hessian_surgery.evidence.resampled_pairs import resample_images
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
 
+# Resamples of the images; with many classes fewer, but their product stays: σ is then a mean over
+# more classes, and known better.
 RESAMPLES = 2000
+RESAMPLED_CLASSES = 200_000
+FEWEST = 200
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,11 @@ class Tally:
         return ~np.isnan(self.sigma[0])
 
 
+def count_resamples(classes: int) -> int:
+    """How many resamples are drawn."""
+    return max(FEWEST, min(RESAMPLES, RESAMPLED_CLASSES // classes))
+
+
 def draw_weights(labels: Array, seed: int, resamples: int = RESAMPLES) -> Array:
     """Draw how often each image occurs (R + 1, N).
 
@@ -49,7 +58,19 @@ def draw_weights(labels: Array, seed: int, resamples: int = RESAMPLES) -> Array:
     return np.vstack([np.ones(len(labels)), drawn])
 
 
-def tally(predicted: Array, labels: Array, heldout: Array, weights: Array, classes: int) -> Tally:
+def count_by_class(chosen: Array, labels: Array, weights: Array, classes: int) -> Array:
+    """Count the chosen images (S, N) of each class in each resample (R + 1, S, C)."""
+    found = np.empty((len(weights), len(chosen), classes))
+    order = np.argsort(labels, kind="stable")
+    ends = np.cumsum(np.bincount(labels, minlength=classes))[:-1]
+    for label, members in enumerate(np.split(order, ends)):
+        found[:, :, label] = weights[:, members] @ chosen[:, members].T.astype(np.float64)
+    return found
+
+
+def tally(
+    predicted: Array, labels: Array, heldout: Array, weights: Array, classes: int, counts: Array | None = None
+) -> Tally:
     """Compute the figures of predictions (S, N).
 
     Args:
@@ -58,13 +79,10 @@ def tally(predicted: Array, labels: Array, heldout: Array, weights: Array, class
         heldout: which images each split is judged on (S, N) bool.
         weights: how often each image occurs in each resample (R + 1, N).
         classes: C.
+        counts: `count_by_class` of the held-out images, if it is known.
     """
-    right = ((predicted == labels) & heldout).astype(np.float64)
-    hits, counts = np.empty((2, len(weights), len(heldout), classes))
-    for label in range(classes):
-        members = labels == label
-        hits[:, :, label] = weights[:, members] @ right[:, members].T
-        counts[:, :, label] = weights[:, members] @ heldout[:, members].T.astype(np.float64)
+    hits = count_by_class((predicted == labels) & heldout, labels, weights, classes)
+    counts = count_by_class(heldout, labels, weights, classes) if counts is None else counts
     # If a resample has no held-out image of a class, the class keeps its accuracy on the images
     # themselves.
     with np.errstate(invalid="ignore", divide="ignore"):

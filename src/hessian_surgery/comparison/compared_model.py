@@ -100,7 +100,7 @@ def _logits_and_head(model: ComparedModel, problem: Problem[LoopConfig]) -> Mode
         default_counts={
             "spikes": model.config.search.count(classes),
             "class-gradients": count_groups(classes),
-            "random": classes,
+            "random": count_groups(classes),
         },
     )
 

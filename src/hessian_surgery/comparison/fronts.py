@@ -11,6 +11,8 @@ from hessian_surgery.baselines.model_edits import Edit
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.comparison.bootstrap import (
     Tally,
+    count_by_class,
+    count_resamples,
     difference,
     draw_weights,
     front_at_loss,
@@ -181,11 +183,13 @@ class Fronts:
 def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[Split], protocol: Protocol) -> Fronts:
     """Compute all statistics of a comparison from the predictions."""
     labels = outputs.labels.cpu().numpy()
-    weights = draw_weights(labels, protocol.seed)
+    classes = len(outputs.classes)
+    weights = draw_weights(labels, protocol.seed, count_resamples(classes))
     heldout = np.zeros((len(splits), len(labels)), dtype=bool)
     for i, split in enumerate(splits):
         heldout[i, split.heldout.numpy()] = True
-    tallies = [tally(result.predicted.numpy(), labels, heldout, weights, len(outputs.classes)) for result in results]
+    counts = count_by_class(heldout, labels, weights, classes)
+    tallies = [tally(result.predicted.numpy(), labels, heldout, weights, classes, counts) for result in results]
     pairs = list(zip(results, tallies, strict=True))
     nothing = next(t for r, t in pairs if r.name == "nothing")
     bias = next(t for r, t in pairs if r.name == "class-bias" and r.budget == protocol.headline)

@@ -25,6 +25,7 @@ from hessian_surgery.types import Progress
 class NoSpikes(InputError):
     """There is no positive curvature, or the loop's earlier phases have left none."""
 
+
 # Spikes that are sought unless their number is given, however many classes there are.
 MOST = 99
 

@@ -73,50 +73,91 @@ class Candidates:
         """Class accuracies of every step (M, C)."""
         return np.stack([step.rates.per_class for step in self.steps])
 
-    def accuracy(self, per_class: Floats) -> Array:
-        """Accuracy over all images (…), from class accuracies (…, C)."""
-        return np.asarray(per_class @ (self.count / self.count.sum()))
+    @cached_property
+    def shares(self) -> Array:
+        """The share of each class (C,) in all images."""
+        return np.asarray(self.count / self.count.sum())
 
     def choose(self, goal: Goal) -> Chosen:
         """The best step within the goal's limits; a larger family must be better beyond noise.
 
         The goal must have the aim that the steps were fitted to; its limits may differ.
         """
+        return self.judged_by(goal).choose(goal.floor)
+
+    def judged_by(self, goal: Goal) -> "Choice":
+        """All that the choice needs to know, whatever the floor on accuracy is."""
+        changes = self.drawn - self.drawn[:, :1]
+        room = goal.limits - self.per_class[0]
+        spread = changes.std(axis=0) if goal.limit_surety else np.zeros(changes.shape[1:])
+        return Choice(
+            candidates=self,
+            scores=goal.scores(self.per_class),
+            drawn_scores=goal.scores(self.drawn),
+            drawn_gain=np.asarray(changes @ self.shares),
+            drawn_within=(changes >= room - SLACK).all(axis=-1),
+            room=room,
+            margin=goal.limit_surety * spread,
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidates as one goal sees them, but for its floor on accuracy.
+
+    Attributes:
+        candidates: M steps.
+        scores: of each step (M,).
+        drawn_scores: in each resample (R, M).
+        drawn_gain: gain of accuracy over doing nothing, in each resample (R, M).
+        drawn_within: whether the classes' limits hold there (R, M).
+        room: how each class's accuracy (C,) may change, at least.
+        margin: by how much more the limits must hold (M, C).
+    """
+
+    candidates: Candidates
+    scores: Array
+    drawn_scores: Array
+    drawn_gain: Array
+    drawn_within: NDArray[np.bool_]
+    room: Array
+    margin: Array
+
+    def choose(self, floor: float) -> Chosen:
+        """The best step with at least this accuracy; see `Candidates.choose`."""
         best = 0
         overstated = 0.0
         start = 1
-        scores = goal.scores(self.per_class)
-        drawn = goal.scores(self.drawn)
-        for rung in self.rungs[1:]:
+        for rung in self.candidates.rungs[1:]:
             members = np.r_[0, start : start + len(rung)]
             start += len(rung)
-            found, flattery = self._choose_among(members, goal, scores, drawn)
-            better = (scores[best] + overstated) - (scores[found] + flattery)
-            if better > LADDER * float(np.std(drawn[:, best] - drawn[:, found])):
+            found, flattery = self._choose_among(members, floor)
+            better = (self.scores[best] + overstated) - (self.scores[found] + flattery)
+            if better > LADDER * float(np.std(self.drawn_scores[:, best] - self.drawn_scores[:, found])):
                 best = found
                 overstated = flattery
-        return Chosen(self.steps[best], overstated)
+        return Chosen(self.candidates.steps[best], overstated)
 
-    def _choose_among(self, members: NDArray[np.int64], goal: Goal, scores: Array, drawn: Array) -> tuple[int, float]:
+    def _choose_among(self, members: NDArray[np.int64], floor: float) -> tuple[int, float]:
         """The best of some steps, and by how much its improvement is overstated."""
-        own = self.per_class[members]
-        changes = self.drawn[:, members] - self.drawn[:, :1]
-        room = goal.limits - own[0]
-        spare = goal.floor - self.accuracy(own[0])
-        kept = (self.accuracy(changes) >= spare - SLACK) & (changes >= room - SLACK).all(axis=-1)
+        known = self.candidates
+        gain = known.per_class[members] - known.per_class[0]
+        spare = floor - float(known.per_class[0] @ known.shares)
+        scores = self.scores[members]
+        drawn = self.drawn_scores[:, members]
+        kept = (self.drawn_gain[:, members] >= spare - SLACK) & self.drawn_within[:, members]
         kept[:, 0] = True
-        picked = np.where(kept, drawn[:, members], np.inf).argmin(axis=1)
+        picked = np.where(kept, drawn, np.inf).argmin(axis=1)
         rows = np.arange(len(picked))
-        lucky = changes[rows, picked] - (own[picked] - own[0])
-        total = max(0.0, float(np.mean(self.accuracy(lucky))))
-        margin = np.maximum(0.0, lucky.mean(axis=0)) + goal.limit_surety * changes.std(axis=0)
-        allowed = self.accuracy(own - own[0]) >= spare + total - SLACK
-        allowed &= (own - own[0] - margin >= room - SLACK).all(axis=-1)
+        lucky = known.drawn[rows, members[picked]] - known.drawn[:, 0] - gain[picked]
+        total = max(0.0, float(np.mean(lucky @ known.shares)))
+        margin = np.maximum(0.0, lucky.mean(axis=0)) + self.margin[members]
+        allowed = gain @ known.shares >= spare + total - SLACK
+        allowed &= (gain - margin >= self.room - SLACK).all(axis=-1)
         allowed[0] = True
-        best = int(np.lexsort((-self.accuracy(own), np.where(allowed, scores[members], np.inf)))[0])
-        there = drawn[:, [0]] - drawn[:, members]
-        here = scores[0] - scores[members]
-        flattery = max(0.0, float(np.mean(there[rows, picked] - here[picked])))
+        accuracy = known.per_class[members] @ known.shares
+        best = int(np.lexsort((-accuracy, np.where(allowed, scores, np.inf)))[0])
+        flattery = max(0.0, float(np.mean((drawn[:, 0] - drawn[rows, picked]) - (scores[0] - scores[picked]))))
         return int(members[best]), flattery if best else 0.0
 
 

@@ -44,10 +44,11 @@ def predict_front(
     for aim in get_args(Target):
         free = replace(goal, aim=aim)
         candidates = known.get(aim) or make(free)
+        choice = candidates.judged_by(free)
         nothing = candidates.nothing
         for budget in BUDGETS:
             limited = replace(free, floor=base.accuracy - budget)
-            chosen = candidates.choose(limited)
+            chosen = choice.choose(limited.floor)
             answers = chosen.step.answers
             gain = estimate_gain(nothing.answers, answers, surrogate.labels, limited, seed, chosen.overstated)
             seen = chosen.step.rates if is_worth_a_step(gain) else nothing.rates

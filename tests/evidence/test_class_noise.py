@@ -22,20 +22,32 @@ def test_a_small_difference_is_all_noise():
 
 
 def test_a_large_difference_is_hardly_noise():
+    """The variance to expect is E[a (1 − a)] / n, with a (1 − a) = 0.21, 0.24 and 0.09."""
     per_class = np.array([0.3, 0.6, 0.9])
     found = class_noise(per_class, np.full(3, 1000))
     assert np.abs(found.expected).max() < 0.001
-    assert found.spread == pytest.approx(np.sqrt(sampling_variance(per_class, np.full(3, 1000))), rel=0.01)
+    assert found.spread == pytest.approx([np.sqrt(0.18 / 1000)] * 3, rel=0.1)
+    assert found.error == pytest.approx(np.sqrt(sampling_variance(per_class, np.full(3, 1000))))
 
 
 def test_the_variance_between_classes_solves_its_equation():
     per_class = np.array([0.5, 0.7, 0.75, 0.95])
-    variance = sampling_variance(per_class, np.array([20, 60, 35, 90]))
-    between = between_variance(per_class, variance)
+    count = np.array([20, 60, 35, 90])
+    between = between_variance(per_class, count)
+    rough = count @ per_class / 205
+    variance = ((rough * (1 - rough) - between) * 205 + 1) / 207 / count
     weight = 1 / (between + variance)
     mean = weight @ per_class / weight.sum()
     assert between > 0
     assert weight @ (per_class - mean) ** 2 == pytest.approx(3)
+
+
+def test_a_skewed_distribution_is_seen_whole():
+    """Most classes have hardly an error and a few have many: V is the variance of the truth."""
+    draw = np.random.default_rng(1)
+    truth = np.where(draw.random(1000) < 0.15, 0.6, 0.96)
+    found = [between_variance(draw.binomial(20, truth) / 20, np.full(1000, 20)) for _ in range(20)]
+    assert np.mean(found) == pytest.approx(truth.var(), rel=0.03)
 
 
 def test_a_class_of_few_images_is_believed_less():
@@ -55,7 +67,7 @@ def test_noise_is_between_nothing_and_the_whole_distance(per_class, count):
     assert np.isfinite(likely).all()
     assert likely.min() >= per_class.min() - 1e-9
     assert likely.max() <= per_class.max() + 1e-9
-    assert (found.spread**2 <= sampling_variance(per_class, count) + 1e-12).all()
+    assert (found.spread**2 <= 0.26 / count).all()
 
 
 def test_what_is_subtracted_comes_nearer_to_the_truth():

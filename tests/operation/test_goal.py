@@ -149,6 +149,8 @@ def test_what_a_class_may_lose_unless_it_is_said():
     assert default_max_drop(even, many) == pytest.approx(np.std(even))
     assert default_max_drop(np.array([0.2, 0.9, 0.9, 0.9]), many) == 0.1
     assert default_max_drop(even, np.array([16, 16, 400, 16])) == pytest.approx(2 * np.sqrt(0.8 * 0.2 / 16))
+    thousand = default_max_drop(np.full(1000, 0.8), np.full(1000, 16))
+    assert thousand == pytest.approx(3.2905 * np.sqrt(0.8 * 0.2 / 16), rel=1e-4)
 
 
 def test_a_soft_target_is_as_far_away_as_the_exact_one():

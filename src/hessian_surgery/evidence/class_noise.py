@@ -42,13 +42,16 @@ def class_noise(per_class: Array, count: NDArray[np.int64]) -> ClassNoise:
     expected at its measured distance from the mean times V / (V + v_j), with variance
     V v_j / (V + v_j). The rest of the distance is noise. If the accuracies differ no more than
     chance explains, V is 0 and every difference is noise.
+
+    This is the best linear estimate, whatever the distribution of the true accuracies a. For that,
+    v_j must be the variance to expect of a class with n_j images, E[a (1 − a)] / n_j. If it were
+    taken from the measured accuracy, classes with few errors would count for more than others.
     """
-    variance = sampling_variance(per_class, count)
-    between = between_variance(per_class, variance)
-    weight = 1 / (between + variance)
-    mean = weight @ per_class / weight.sum()
+    between = between_variance(per_class, count)
+    weight, mean, variance = _weigh(between, per_class, count)
     spread = np.sqrt(between * variance * weight)
-    return ClassNoise(variance * weight * (per_class - mean), spread, np.sqrt(variance))
+    error = np.sqrt(sampling_variance(per_class, count))
+    return ClassNoise(variance * weight * (per_class - mean), spread, error)
 
 
 def sampling_variance(per_class: Array, count: NDArray[np.int64]) -> Array:
@@ -58,7 +61,7 @@ def sampling_variance(per_class: Array, count: NDArray[np.int64]) -> Array:
     return variance
 
 
-def between_variance(per_class: Array, variance: Array) -> float:
+def between_variance(per_class: Array, count: NDArray[np.int64]) -> float:
     """The variance V of the true class accuracies (Paule and Mandel's estimate).
 
     V is such that Σ (a_j − mean)² / (V + v_j) = C − 1, where the mean of the accuracies a_j has the
@@ -66,14 +69,26 @@ def between_variance(per_class: Array, variance: Array) -> float:
 
     Args:
         per_class: measured class accuracies (C,).
-        variance: sampling variance of each (C,).
+        count: images of each class (C,).
     """
 
     def excess(between: float) -> float:
-        weight = 1 / (between + variance)
-        mean = weight @ per_class / weight.sum()
+        weight, mean, _ = _weigh(between, per_class, count)
         return float(weight @ (per_class - mean) ** 2) - (len(per_class) - 1)
 
     if excess(0.0) <= 0:
         return 0.0
     return float(brentq(excess, 0.0, 1.0))
+
+
+def _weigh(between: float, per_class: Array, count: NDArray[np.int64]) -> tuple[Array, float, Array]:
+    """Weights (C,), weighted mean and expected sampling variances (C,) at a variance V.
+
+    E[a (1 − a)] is m (1 − m) − V, with the mean m; one right and one wrong answer are added.
+    """
+    total = count.sum()
+    rough = float(count @ per_class / total)
+    mixed = max(0.0, rough * (1 - rough) - between)
+    variance: Array = (mixed * total + 1) / (total + 2) / count
+    weight: Array = 1 / (between + variance)
+    return weight, float(weight @ per_class / weight.sum()), variance

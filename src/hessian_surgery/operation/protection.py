@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.config import SurgeryConfig
@@ -48,14 +49,16 @@ def default_max_drop(per_class: Array, count: NDArray[np.int64]) -> float:
     """What a protected class may lose in the default operation: σ, but at most `MOST_LOST`.
 
     It is never less than two standard errors of a typical class's accuracy, because a smaller drop
-    cannot be told from chance.
+    cannot be told from chance. With many classes it is more: as large a drop as one of them is
+    likely to show by chance (3.3 standard errors with 1,000).
 
     Args:
         per_class: class accuracies (C,) of the starting model.
         count: images of each class (C,).
     """
     mean = float(per_class.mean())
-    noise = 2 * float(np.sqrt(mean * (1 - mean) / np.median(count)))
+    errors = max(2.0, float(norm.ppf(1 - 0.5 / len(per_class))))
+    noise = errors * float(np.sqrt(mean * (1 - mean) / np.median(count)))
     return max(min(sigma(per_class), MOST_LOST), noise)
 
 

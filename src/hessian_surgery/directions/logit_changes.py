@@ -127,13 +127,24 @@ def logits_after(
 
 
 def logits_after_steps(
-    classifier: Classifier, space: ParameterSpace, data: LabelledSet, batch_size: int = BATCH_SIZE
+    classifier: Classifier, space: ParameterSpace, data: LabelledSet, batch_size: int = BATCH_SIZE, parts: int = 1
 ) -> AfterStep:
     """Make the function that gives the logits of images after a step; for many steps.
 
     On a GPU it records the forward pass: the weights must stay where they are in memory.
+
+    Args:
+        classifier: the model.
+        space: the weights.
+        data: the images.
+        batch_size: images per forward pass.
+        parts: how many parts of about equal size the images are mostly asked for in.
     """
-    size = min(batch_size, RECORDED_BATCH, len(data)) if classifier.device.type == "cuda" else batch_size
+    size = batch_size
+    if classifier.device.type == "cuda":
+        part = math.ceil(len(data) / parts)
+        # Batches of equal size: hardly any is filled up.
+        size = math.ceil(part / math.ceil(part / min(batch_size, RECORDED_BATCH)))
     forward = batchwise(partial(batch_logits, classifier), classifier.module, size)
 
     def after_step(step: Tensor, positions: Tensor | None) -> Tensor:

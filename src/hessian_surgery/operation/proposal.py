@@ -24,7 +24,7 @@ from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.config import SurgeryConfig
-from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep
+from hessian_surgery.operation.crossfit import FOLDS, AfterCoefficients, PredictedStep
 from hessian_surgery.operation.front import predict_front
 from hessian_surgery.operation.gain import estimate_gain
 from hessian_surgery.operation.goal import Goal, Target, make_goal
@@ -85,6 +85,14 @@ def survey(
         seconds: gets the time of each stage.
         observer: told about progress.
     """
+    # One block around all passes: to switch to evaluation mode again, inside, costs little.
+    with problem.classifier.evaluating():
+        return _survey(problem, iteration, goal, seconds, observer)
+
+
+def _survey(
+    problem: Problem[SurgeryConfig], iteration: int, goal: Goal, seconds: dict[str, float], observer: Observer
+) -> Survey:
     config = problem.config
     with timed(seconds, "directions"):
         logits = compute_logits(problem.classifier, problem.calibration_data, problem.batch_size)
@@ -195,8 +203,10 @@ def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions
 def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCoefficients:
     """How the logits after a step along directions are measured."""
     data = problem.calibration_data
-    after_step = logits_after_steps(problem.classifier, problem.space, data, problem.batch_size)
     sides = directions.sides
+    # Each fold, and each side of it, sees a step of its own.
+    parts = FOLDS if sides is None else 2 * FOLDS
+    after_step = logits_after_steps(problem.classifier, problem.space, data, problem.batch_size, parts)
     if sides is None:
         return lambda coefficients, positions: after_step(directions.step(coefficients), positions)
 

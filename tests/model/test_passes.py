@@ -52,7 +52,7 @@ def test_values_and_derivatives_do_not_depend_on_the_format(channels_last):
     inputs, direction = data.inputs(), torch.randn(space.dimension, dtype=torch.float64)
     found = []
     for classifier, size in ((hs.Classifier(module), 40), (hs.Classifier(module, channels_last=channels_last), 7)):
-        slopes = logit_tangents(classifier, space, data, size)(direction)
+        slopes = logit_tangents(classifier, space, data, size)(direction, None)
         after = logits_after(classifier, space, 0.1 * direction, data, size)
         with closing(soft_accuracy_gradients(classifier, space, data, 0.3, size)) as pairs:
             gradients = torch.stack([gradient for _, gradient in pairs])

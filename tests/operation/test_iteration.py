@@ -288,7 +288,7 @@ def test_what_looks_better_than_was_predicted_may_not_be_given_up_again(monkeypa
 
     monkeypatch.setattr(Candidates, "choose", choosing)
     monkeypatch.setattr(iteration, "try_step", trying)
-    problem = posed(bent(0), hs.SurgeryConfig(budget=0.02, iterations=3), count=40, seed=0)
+    problem = posed(bent(7), hs.SurgeryConfig(budget=0.02, iterations=3), count=40, seed=7)
     run(DEFAULT, problem, observer, keep=states.append)
     assert [record.accepted for record in observer.records[:2]] == [True, True]
     expected, before = 0.0, np.mean(problem.base)

@@ -20,9 +20,11 @@ from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import find_sensitivity, finder_of
 from hessian_surgery.paper.plan import error_ratio, recommended_exponent
 
-# Both come from the models of docs/evidence/predictors.md. A gain shows only if σ is above its
-# sampling noise by this factor.
+# Both come from the models of docs/evidence/predictors.md, which have ten classes. A gain shows only
+# if σ is above its sampling noise by this factor; with more classes σ is known better, and less is
+# enough.
 ABOVE_NOISE = 2.0
+MODEL_CLASSES = 10
 # If the effective rank is a smaller share of the singular values of S than this, little of σ went.
 FEW_AXES = 0.45
 
@@ -113,6 +115,12 @@ def diagnose(
     )
 
 
+def above_noise(classes: int) -> float:
+    """The factor by which σ must be above its sampling noise: σ² is known to √(2 / (C − 1))."""
+    known_better = np.sqrt((MODEL_CLASSES - 1) / max(1, classes - 1))
+    return float(np.sqrt(1 + (ABOVE_NOISE**2 - 1) * min(1.0, known_better)))
+
+
 def recommend(metrics: Metrics, structure: SensitivityStructure) -> str:
     """Say in one to three sentences whether there is anything to gain.
 
@@ -129,7 +137,7 @@ def recommend(metrics: Metrics, structure: SensitivityStructure) -> str:
             f"Look at the inputs first: balanced accuracy is {100 * metrics.balanced_accuracy:.0f} %, near chance, or "
             "no class responds to any spike; check checkpoint, normalisation, image size and the order of the classes."
         )
-    if metrics.sigma < ABOVE_NOISE * noise:
+    if metrics.sigma < above_noise(len(accuracy)) * noise:
         return f"Hardly worth operating: {spread}; this close to noise, gains were mostly lost in it."
     axes = len(structure.singular_values)
     few = f" Few axes to move along (effective rank {structure.effective_rank:.1f} of {axes}): expect a smaller gain."

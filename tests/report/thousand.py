@@ -9,6 +9,7 @@ import torch
 import hessian_surgery as hs
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.evidence.effective_rank import analyse
 from hessian_surgery.model.evaluation import Answers
 from hessian_surgery.operation.front import BUDGETS, describe_front
@@ -66,7 +67,9 @@ def drawn_outcome(findings: Findings) -> Outcome:
     draw = np.random.default_rng(4)
     values = np.vstack([0.5 * np.eye(len(names)) - 0.5 / len(names), draw.normal(0, 0.3, (GRADIENTS, len(names)))])
     coefficients = draw.normal(0, 0.1, len(labels))
-    responses = Responses(labels, "coefficient", values.tolist()).recorded(coefficients, len(names))
+    # As `find_responses` does: with many classes biases are left out.
+    first = len(names) if len(names) > MANY_CLASSES else 0
+    responses = Responses(labels[first:], "coefficient", values[first:].tolist()).recorded(coefficients)
     record = StepRecord(
         iteration=1,
         accepted=True,

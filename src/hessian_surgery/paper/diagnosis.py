@@ -20,9 +20,8 @@ from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import find_sensitivity, finder_of
 from hessian_surgery.paper.plan import error_ratio, recommended_exponent
 
-# Both come from the models of docs/evidence/predictors.md, which have ten classes. A gain shows only
-# if σ is above its sampling noise by this factor; with more classes σ is known better, and less is
-# enough.
+# Both come from the ten-class models of docs/evidence/predictors.md. A gain shows if σ is above its
+# sampling noise by this factor. With more classes σ is known better: less is enough.
 ABOVE_NOISE = 2.0
 MODEL_CLASSES = 10
 # If the effective rank is a smaller share of the singular values of S than this, little of σ went.

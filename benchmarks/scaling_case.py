@@ -33,7 +33,7 @@ ACCURACY = 0.8
 # How much noisier the noisiest class is than the least noisy one.
 NOISIER = 1.6
 # How wrong the head's biases are, so that there is something to gain, in units of `logit_unit`.
-MISTAKE = 0.5
+MISTAKE = 0.25
 # Features of a channel that the head sees: 2×2 places.
 PLACES = 4
 

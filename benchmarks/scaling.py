@@ -32,7 +32,9 @@ POINTS = (
     Point(100, 20_000, 8),
     Point(1000, 5000, 8),
     Point(1000, 5000, 24),
+    Point(1000, 10_000, 8),
     Point(300, 6000, 12),
+    Point(300, 20_000, 8),
     Point(1000, 20_000, 8),
 )
 # What is predicted beyond all points.

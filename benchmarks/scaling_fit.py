@@ -52,9 +52,8 @@ PLAN: dict[str, Term] = (
     FIXED
     | _passes(lambda at: len(PRICES))
     | {
-        "logits in the fits": lambda at: FITS * EVALUATIONS * at["calibration"] * _outputs(at),
+        "images in the fits": lambda at: FITS * EVALUATIONS * at["calibration"],
         "products in the fits": lambda at: FITS * EVALUATIONS * at["calibration"] * _outputs(at) * at["directions"],
-        "biases in the fits": lambda at: FITS * EVALUATIONS * at["classes"],
         "resampled accuracies": lambda at: RESAMPLES * STEPS * at["classes"],
         "biases times weights": lambda at: FITS * at["classes"] * at["weights"],
     }

@@ -29,4 +29,5 @@ def bias_directions(probe: Probe, head: Head | None) -> Directions | None:
 
     labels = tuple(f"bias of {output_name(i, probe.data.classes)}" for i in range(count))
     none = torch.zeros(0, *probe.outputs.shape, device=probe.space.device)
-    return Directions("bias", labels, probe.space, vector, np.full(count, unit), probe.outputs, none, bias_unit=unit)
+    scales = np.full(count, unit)
+    return Directions("bias", labels, probe.space, vector, scales, probe.outputs, none, bias_unit=unit, bias_at=first)

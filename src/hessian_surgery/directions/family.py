@@ -58,6 +58,7 @@ class Directions:
             memory there.
         bias_unit: what a unit coefficient of a bias adds to its logit; 0 if there are no biases.
             These come first, one for each of C outputs.
+        bias_at: where the weights of the biases start among all (p,).
         sides: which half of the images each belongs to (N,), 0 or 1, if some directions were made
             from these images themselves; None if none was. Such a direction is the mean of two,
             one from each half. An image's logit change is that along the one that was made
@@ -74,6 +75,7 @@ class Directions:
     outputs: Tensor
     changes: Tensor
     bias_unit: float = 0.0
+    bias_at: int = 0
     sides: Tensor | None = None
     seen_from: Callable[[int, int], Tensor] | None = None
 
@@ -86,9 +88,13 @@ class Directions:
         With `side`, v_i are the vectors that the images of that side see.
         """
         total = torch.zeros(self.space.dimension, dtype=self.space.dtype, device=self.space.device)
-        for i, (coefficient, scale) in enumerate(zip(coefficients, self.scales, strict=True)):
-            if coefficient:
-                total.add_(self.side_vector(i, side), alpha=float(coefficient * scale))
+        lengths = coefficients * self.scales
+        biases = len(self) - len(self.changes)
+        # Each bias is one weight: a vector (p,) for each would cost C · p.
+        total[self.bias_at : self.bias_at + biases] = torch.from_numpy(lengths[:biases]).to(total)
+        for i in range(biases, len(self)):
+            if lengths[i]:
+                total.add_(self.side_vector(i, side), alpha=float(lengths[i]))
         return total
 
     def side_vector(self, i: int, side: int | None) -> Tensor:
@@ -260,6 +266,7 @@ def join(families: list[Directions]) -> Directions:
         families[0].outputs,
         changes,
         families[0].bias_unit,
+        families[0].bias_at,
         sides,
         seen_from,
     )

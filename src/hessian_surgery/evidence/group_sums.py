@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 # Items in a row. Groups are filled up to whole rows.
-ROW = 64
+ROW = 16
 
 
 @dataclass(frozen=True)

@@ -87,15 +87,21 @@ class Candidates:
 
     def judged_by(self, goal: Goal) -> "Choice":
         """All that the choice needs to know, whatever the floor on accuracy is."""
-        changes = self.drawn - self.drawn[:, :1]
         room = goal.limits - self.per_class[0]
-        spread = changes.std(axis=0) if goal.limit_surety else np.zeros(changes.shape[1:])
+        scores, gain, within = [], [], []
+        # One resample at a time: copies of all would take several times their memory.
+        for drawn in self.drawn:
+            change = drawn - drawn[0]
+            scores.append(goal.scores(drawn))
+            gain.append(change @ self.shares)
+            within.append((change >= room - SLACK).all(axis=-1))
+        spread = (self.drawn - self.drawn[:, :1]).std(axis=0) if goal.limit_surety else np.zeros_like(self.per_class)
         return Choice(
             candidates=self,
             scores=goal.scores(self.per_class),
-            drawn_scores=goal.scores(self.drawn),
-            drawn_gain=np.asarray(changes @ self.shares),
-            drawn_within=(changes >= room - SLACK).all(axis=-1),
+            drawn_scores=np.stack(scores),
+            drawn_gain=np.stack(gain),
+            drawn_within=np.stack(within),
             room=room,
             margin=goal.limit_surety * spread,
         )

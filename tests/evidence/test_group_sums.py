@@ -25,8 +25,13 @@ def test_sums_are_those_of_a_matrix(sizes, seed):
 
 def test_memory_follows_the_items():
     groups = make_groups(torch.cat([torch.zeros(10_000, dtype=torch.long), torch.arange(1000)]), 1000)
-    assert groups.rows.numel() < 10_000 + 1000 * ROW + ROW
-    assert groups.row_of.shape == (1000, -(-10_001 // ROW))
+    assert sum(rows.numel() for rows in groups.levels) < 1.2 * (10_000 + 1000 * len(groups.levels) * ROW)
+    assert len(groups.levels) == 4
+
+
+def test_what_is_not_finite_does_not_hide_the_truth():
+    logits = torch.tensor([[1.0, torch.nan, 2.0], [torch.inf, 0, 2.0]])
+    assert leading_outputs(logits, torch.tensor([0, 2]))[:, 0].tolist() == [0, 2]
 
 
 def test_leading_outputs_have_the_truth_first():

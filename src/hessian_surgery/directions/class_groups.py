@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.sparse import coo_array
 from torch import Tensor
 
@@ -85,7 +85,8 @@ def _confusion(logits: Tensor, outputs: Tensor, labels: Tensor, classes: int) ->
 def _cluster(confusion: Array, count: int) -> NDArray[np.int64]:
     """The group of each class (C,), from the confusion of each pair (C, C)."""
     distance = -np.log(confusion[np.triu_indices(len(confusion), 1)] + RARE)
-    return np.asarray(fcluster(linkage(distance, "average"), count, "maxclust"), dtype=np.int64)
+    # Not `fcluster`, which makes fewer groups where distances are equal.
+    return np.asarray(cut_tree(linkage(distance, "average"), count)[:, 0], dtype=np.int64)
 
 
 def _name(members: tuple[int, ...], classes: Sequence[str]) -> str:

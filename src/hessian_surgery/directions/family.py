@@ -34,6 +34,8 @@ SHARE = 0.4
 # On a GPU small images go through forward mode in batches of this many bytes: it is 20 % faster.
 TANGENT_BYTES = 2**25
 
+# How often constants of outputs and of images are found in turns.
+TURNS = 20
 # Images in a batch that is differentiated. The mean gradient of each batch counts once in the
 # preconditioner of class gradients.
 MICRO = 50
@@ -104,14 +106,21 @@ class Directions:
     def bias_share(self) -> Array:
         """Share (K',) of each direction's logit change that one constant per output explains (R²).
 
-        A change that is the same for all outputs changes no answer; it is subtracted first. Biases
-        are left out.
+        A change that is the same for all outputs of an image changes no answer; it is left out.
+        Constants of outputs and of images are found in turns, as each image has outputs of its own.
+        Biases are left out.
         """
-        centred = (self.changes - self.changes.mean(dim=2, keepdim=True)).flatten(1)
-        groups = make_groups(self.outputs.flatten().to(centred.device), int(self.outputs.max()) + 1)
-        often = groups.collect(torch.ones_like(centred[:1])).clamp(min=1)
-        explained = (groups.collect(centred).square() / often).sum(dim=1)
-        return (explained / centred.square().sum(dim=1).clamp(min=1e-30)).double().cpu().numpy()
+        changes = self.changes
+        groups = make_groups(self.outputs.flatten().to(changes.device), int(self.outputs.max()) + 1)
+        often = groups.collect(torch.ones_like(changes[:1].flatten(1))).clamp(min=1)
+        total = (changes - changes.mean(dim=2, keepdim=True)).square().sum(dim=(1, 2))
+        left = changes
+        for _ in range(TURNS):
+            left = left - left.mean(dim=2, keepdim=True)
+            mean = groups.collect(left.flatten(1)) / often
+            left = left - groups.spread(mean).view_as(left)
+        left = left - left.mean(dim=2, keepdim=True)
+        return (1 - left.square().sum(dim=(1, 2)) / total.clamp(min=1e-30)).double().cpu().numpy()
 
 
 @dataclass(frozen=True)

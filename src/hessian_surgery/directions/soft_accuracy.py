@@ -67,7 +67,7 @@ def soft_accuracy_gradients(
         space: the weights.
         data: the images.
         temperature: temperature of the softmax, in units of logits.
-        batch_size: images per forward and backward pass.
+        batch_size: images per forward and backward pass; that of `gradient`, if it is given.
         squares: vector (p,) that the square of each batch's mean gradient is added to.
         groups: the classes of each group; by default each class is one.
         gradient: that of `batch_gradient`, if it is there already.
@@ -75,8 +75,8 @@ def soft_accuracy_gradients(
     groups = [[label] for label in range(len(data.classes))] if groups is None else groups
     counts = data.counts
     sizes = torch.tensor([int(counts[list(group)].sum()) for group in groups])
-    batch_size = min(batch_size, int(sizes.max()))
     if gradient is None:
+        batch_size = min(batch_size, int(sizes.max()))
         many = int((sizes / batch_size).ceil().sum()) >= WORTH_RECORDING
         gradient = batch_gradient(classifier, space, temperature, batch_size, many)
     with classifier.evaluating(), space.freezing_others(classifier.module):

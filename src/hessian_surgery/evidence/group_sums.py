@@ -19,13 +19,14 @@ class Groups:
 
     Attributes:
         owner: the group of each item (m,).
-        rows: positions of items (R, ROW), each row of one group; m stands for none.
-        row_of: positions of rows (G, T), by group; R stands for none.
+        levels: positions (R, ROW) of what each row sums: items in the first level, rows of the
+            level before in the others. A row is of one group; a position beyond the last is none.
+        last: the row of each group (G,) in the last level, which has one at most.
     """
 
     owner: Tensor
-    rows: Tensor
-    row_of: Tensor
+    levels: tuple[Tensor, ...]
+    last: Tensor
 
     def spread(self, values: Tensor) -> Tensor:
         """Give each item its group's value: (B, G) → (B, m)."""
@@ -33,29 +34,36 @@ class Groups:
 
     def collect(self, values: Tensor) -> Tensor:
         """Sum the values of each group's items: (B, m) → (B, G)."""
-        return _sum_rows(_sum_rows(values, self.rows), self.row_of)
+        for rows in self.levels:
+            values = _padded(values)[:, rows].sum(dim=2)
+        return _padded(values)[:, self.last]
 
 
 def make_groups(owner: Tensor, count: int) -> Groups:
     """Groups from the number of each item's group (m,), from 0 to count − 1."""
+    levels: list[Tensor] = []
+    above = owner
+    while not levels or len(above) > len(above.unique()):
+        rows, above = _make_rows(above, count)
+        levels.append(rows)
+    last = torch.full((count,), len(above), device=owner.device)
+    last[above] = torch.arange(len(above), device=owner.device)
+    return Groups(owner, tuple(levels), last)
+
+
+def _make_rows(owner: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Rows (R, ROW) of items by group, and the group of each row (R,), from that of each item."""
+    device = owner.device
     order = owner.argsort(stable=True)
-    return Groups(owner, *_rows(owner[order], order, count))
-
-
-def _rows(sorted_owner: Tensor, order: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    device = order.device
-    size = torch.bincount(sorted_owner, minlength=count)
+    ordered = owner[order]
+    size = torch.bincount(ordered, minlength=count)
     need = -(-size // ROW)
-    first_row = need.cumsum(0) - need
-    within = torch.arange(len(order), device=device) - (size.cumsum(0) - size)[sorted_owner]
+    within = torch.arange(len(order), device=device) - (size.cumsum(0) - size)[ordered]
     rows = torch.full((int(need.sum()), ROW), len(order), device=device)
-    rows[first_row[sorted_owner] + within // ROW, within % ROW] = order
-    table = torch.arange(max(1, int(need.max())), device=device).expand(count, -1)
-    row_of = torch.where(table < need[:, None], first_row[:, None] + table, len(rows))
-    return rows, row_of
+    rows[(need.cumsum(0) - need)[ordered] + within // ROW, within % ROW] = order
+    return rows, torch.repeat_interleave(torch.arange(count, device=device), need)
 
 
-def _sum_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Sums (B, R) over the entries of values (B, m) that each row (R, T) names."""
-    padded = torch.cat([values, values.new_zeros(len(values), 1)], dim=1)
-    return padded[:, rows].sum(dim=2)
+def _padded(values: Tensor) -> Tensor:
+    """Values (B, m) with a 0 behind the last."""
+    return torch.cat([values, values.new_zeros(len(values), 1)], dim=1)

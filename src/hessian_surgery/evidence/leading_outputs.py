@@ -12,8 +12,9 @@ def leading_outputs(logits: Tensor, labels: Tensor, count: int = LEADING) -> Ten
 
     L is `count`, or C if that is less.
     """
-    first = logits.scatter(1, labels[:, None], torch.inf)
-    return first.topk(min(count, logits.shape[1]), dim=1).indices
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    largest = others.topk(min(count, logits.shape[1]) - 1, dim=1).indices
+    return torch.cat([labels[:, None], largest], dim=1)
 
 
 def winners(logits: Tensor, outputs: Tensor) -> Tensor:

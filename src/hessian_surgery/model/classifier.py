@@ -106,7 +106,8 @@ class Classifier:
     def evaluating(self) -> Iterator[None]:
         """Switch to evaluation mode in this block.
 
-        Modes, .grad, requires_grad, buffers and random state come back bit for bit.
+        Modes, .grad, requires_grad, buffers and random state come back bit for bit; inside another
+        such block only buffers and random state, the rest when that ends.
         """
         if self.module in _evaluating:
             with _keeping_values(self.module):
@@ -117,10 +118,9 @@ class Classifier:
         parameters = [(p, p.grad, p.requires_grad) for p in self.module.parameters()]
         # Not named_buffers(), which leaves out buffers that are None: they must be None again.
         buffers = [(module, dict(module._buffers)) for module in modules if module._buffers]
-        _evaluating[self.module] = _by_kind(self.module.buffers())
+        _evaluating[self.module] = _Inside(modules, buffers, _by_kind(self.module.buffers()))
         try:
             with _keeping_values(self.module), deterministic_kernels():
-                self.module.eval()
                 yield
         finally:
             del _evaluating[self.module]
@@ -131,24 +131,42 @@ class Classifier:
                 if parameter.grad is not grad:
                     parameter.grad = grad
                 parameter.requires_grad_(requires_grad)
-            for module, registered in buffers:
-                module._buffers.update(registered)
 
 
-# Modules in evaluation mode, and their buffers by kind: to switch again, inside, costs little.
-_evaluating: WeakKeyDictionary[nn.Module, list[list[Tensor]]] = WeakKeyDictionary()
+@dataclass(frozen=True)
+class _Inside:
+    """What must come back after every block: to switch again, inside a block, costs little.
+
+    Attributes:
+        modules: all modules.
+        buffers: the modules that have buffers, and these by name.
+        contents: the buffers by kind.
+    """
+
+    modules: list[nn.Module]
+    buffers: list[tuple[nn.Module, dict[str, Tensor | None]]]
+    contents: list[list[Tensor]]
+
+
+# Modules that are in evaluation mode.
+_evaluating: WeakKeyDictionary[nn.Module, _Inside] = WeakKeyDictionary()
 
 
 @contextmanager
 def _keeping_values(module: nn.Module) -> Iterator[None]:
-    """Bring the values of buffers and the random state back after this block."""
-    contents = _evaluating[module]
+    """Evaluation mode; buffers and the random state come back after this block."""
+    inside = _evaluating[module]
+    contents = inside.contents
+    if any(part.training for part in inside.modules):
+        module.eval()
     saved = [_flat(same) for same in contents]
     random_state = torch.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
         yield
     finally:
+        for owner, registered in inside.buffers:
+            owner._buffers.update(registered)
         for same, values in zip(contents, saved, strict=True):
             _undo(same, values)
         torch.set_rng_state(random_state)

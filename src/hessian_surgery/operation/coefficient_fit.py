@@ -79,8 +79,16 @@ class _Objective:
         )
 
     def shares(self, coefficients: Tensor) -> Tensor:
-        """Softmax probabilities (B, n, L) of the modelled outputs after steps (B, K)."""
-        return torch.softmax(self.surrogate.at(coefficients).div_(self.temperature), dim=2)
+        """Softmax probabilities (B, n, L) of the modelled outputs after steps (B, K).
+
+        The largest of the other logits counts too, as it is now.
+        """
+        logits = self.surrogate.at(coefficients)
+        rest = self.surrogate.rest
+        if rest is None:
+            return torch.softmax(logits.div_(self.temperature), dim=2)
+        beside = rest[:, None].expand(len(logits), -1, 1)
+        return torch.softmax(torch.cat([logits, beside], dim=2).div_(self.temperature), dim=2)[..., :-1]
 
     def soft_accuracies(self, shares: Tensor) -> tuple[Tensor, Tensor]:
         """Soft accuracies over all images (B,), and by class (B, C), from the `shares` there.

@@ -60,6 +60,7 @@ class Ray:
         bend: the measured change minus `slope` (n, L); None before a forward pass has measured it.
         rest: the largest logit of each image (n,) that is not modelled, at the end of the ray; None
             if all are modelled, or before it is measured.
+        mapped: whether steps only scale and shift logits, so that all logits are known.
     """
 
     surrogate: Surrogate
@@ -68,6 +69,7 @@ class Ray:
     slope: Tensor
     bend: Tensor | None = None
     rest: Tensor | None = None
+    mapped: bool = False
 
     def steps(self) -> list[PredictedStep]:
         """A step for each share of the fits, predicted to second order if the ray is measured."""
@@ -80,11 +82,16 @@ class Ray:
         if self.bend is not None:
             logits += share**2 * self.bend
         answers = winners(logits, self.surrogate.outputs)
-        if self.rest is None or self.surrogate.rest is None:
-            return answers
-        # The largest of linear functions is convex: between its ends it is below the chord.
-        rest = torch.lerp(self.surrogate.rest, self.rest, share)
-        return torch.where(rest > logits.amax(dim=1), OTHER, answers)
+        lost = ~logits.isfinite().all(dim=1)
+        if self.rest is not None and self.surrogate.rest is not None:
+            # The largest of linear functions is convex: between its ends it is below the chord.
+            lost |= ~(torch.lerp(self.surrogate.rest, self.rest, share) < logits.amax(dim=1))
+        if not self.mapped:
+            return torch.where(lost, OTHER, answers)
+        places = lost.nonzero().squeeze(1)
+        fits = to_tensor(share * self.fits, logits)[self.folds[places]]
+        answers[places] = self.surrogate.mapped(fits, places).argmax(dim=1)
+        return answers
 
     def measured(self, after: AfterCoefficients) -> "Ray":
         """The same ray, with every fit measured on the fold that it was not fitted to.
@@ -95,8 +102,6 @@ class Ray:
         rest = None if self.surrogate.rest is None else self.surrogate.rest.clone()
         for i, fit in enumerate(self.fits):
             mine = (self.folds == i).nonzero().squeeze(1)
-            if len(mine) == 0:  # three images of each class leave the fourth fold empty
-                continue
             logits = after(fit, mine).to(bend)
             outputs = self.surrogate.outputs[mine]
             bend[mine] = logits.gather(1, outputs) - self.surrogate.kept[mine] - self.slope[mine]
@@ -105,14 +110,14 @@ class Ray:
         return replace(self, bend=bend, rest=rest)
 
     def followed(self) -> "Ray":
-        """The same ray of steps without directions, to its end: what is not modelled is known."""
+        """The same ray, of steps that only scale and shift logits: all logits are known."""
         rest = None if self.surrogate.rest is None else self.surrogate.rest.clone()
         if rest is not None:
             for i, fit in enumerate(self.fits):
                 mine = (self.folds == i).nonzero().squeeze(1)
                 logits = self.surrogate.mapped(to_tensor(fit[None], self.slope), mine)
                 rest[mine] = best_of_rest(logits, self.surrogate.outputs[mine])
-        return replace(self, rest=rest)
+        return replace(self, rest=rest, mapped=True)
 
 
 def cross_fit(surrogate: Surrogate, goal: Goal, seed: int = 0) -> list[Ray]:

@@ -30,9 +30,9 @@ def climb(
 ) -> Candidates:
     """All steps of all families, each predicted on images that it was not fitted to.
 
-    Scales and shifts of logits are linear at any length, so the linear model predicts their effect
-    exactly. For steps along directions it is usually too optimistic: each of their rays is measured
-    by a forward pass.
+    Scales and shifts of logits are linear at any length, so their effect is predicted exactly. For
+    steps along directions the linear model is usually too optimistic: each of their rays is
+    measured by a forward pass.
 
     Args:
         surrogate: the linear model of the calibration images' logits.
@@ -44,7 +44,7 @@ def climb(
     size = surrogate.size
     nothing = predicted_step(surrogate, np.zeros(size), surrogate.logits.argmax(dim=1).cpu())
     rungs: list[list[PredictedStep]] = [[nothing]]
-    if surrogate.shifts is not None and training_counts is not None:
+    if surrogate.shifts is not None and surrogate.scales is None and training_counts is not None:
         rungs.append(_prior_shifts(surrogate, training_counts))
     if surrogate.exact:
         rays = cross_fit(surrogate.without_directions(), goal, seed)

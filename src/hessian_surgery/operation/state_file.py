@@ -66,7 +66,8 @@ def load_passes(folder: Path) -> Passes | None:
     if not _path(folder).exists():
         return None
     try:
-        return Passes(**json.loads(read_tensors(_path(folder))[1]["state"])["passes"])
+        made = json.loads(read_tensors(_path(folder))[1]["state"]).get("passes")
+        return None if made is None else Passes(**made)
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error
 

@@ -92,7 +92,7 @@ class Surrogate:
         return torch.cat([*parts, flat @ self.changes.flatten(1).T], dim=1)
 
     def mapped(self, coefficients: Tensor, positions: Tensor) -> Tensor:
-        """All logits (m, C) of some images, scaled and shifted by coefficients (1, K)."""
+        """All logits (m, C) of some images, scaled and shifted by coefficients (1, K) or (m, K)."""
         scale, shift = self._maps(coefficients)
         logits = self.logits[positions]
         logits = logits if scale is None else logits + scale * logits

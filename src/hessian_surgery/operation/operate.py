@@ -15,11 +15,12 @@ from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
-from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import Answers, answer
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+from hessian_surgery.operation.cost import check_memory
 from hessian_surgery.operation.driver import Ending, run_in_folder, why_ended
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.folds import Kept, answer_in_folds, divide, unlike_warning
@@ -74,8 +75,11 @@ def operate(
     _require_one(heldout_data, folds)
     kept = Kept(Path(folder) if folder else None, resume, stored_as)
     passes = load_passes(kept.folder) if kept.folder and resume else None
-    problem, before = prepare(model, training, calibration_data, config or SurgeryConfig(), passes)
-    judge = _judge(problem, before, training, heldout_data, folds)
+    calibration = as_labelled(calibration_data)
+    heldout = None if heldout_data is None else as_labelled(heldout_data)
+    check_memory(as_classifier(model), training, calibration, heldout, config or SurgeryConfig())
+    problem, before = prepare(model, training, calibration, config or SurgeryConfig(), passes)
+    judge = _judge(problem, before, training, heldout, folds)
     start = problem.space.snapshot()
     try:
         outcome = _operate(replace(problem, with_front=front), before, judge, start, kept, observer or Observer())
@@ -103,10 +107,10 @@ class Judge:
 
 
 def _judge(
-    problem: Problem[Any], before: Answers, training: LabelledSet, heldout_data: Data | None, folds: int | None
+    problem: Problem[Any], before: Answers, training: LabelledSet, heldout: LabelledSet | None, folds: int | None
 ) -> Judge:
     """Check the images that judge against the others; divide them into folds if so asked."""
-    heldout = None if heldout_data is None else _heldout(problem, heldout_data)
+    heldout = None if heldout is None else _heldout(problem, heldout)
     leaks = check_leaks(problem, training, heldout)
     if heldout is not None:
         return Judge(heldout, answer(problem.classifier, heldout, problem.batch_size), None, leaks)
@@ -164,9 +168,8 @@ def _require_one(heldout_data: Data | None, folds: int | None) -> None:
     require(folds is None or folds >= 2, "folds", folds, "at least 2")
 
 
-def _heldout(problem: Problem[Any], data: Data) -> LabelledSet:
+def _heldout(problem: Problem[Any], heldout: LabelledSet) -> LabelledSet:
     """The held-out images, checked."""
-    heldout = as_labelled(data)
     require_images(heldout.labels, heldout.classes, "heldout_data")
     if heldout.classes != problem.calibration_data.classes:
         raise InputError("heldout_data: its classes are not those of calibration_data")

@@ -142,8 +142,8 @@ def memory_by_stage(sizes: Sizes, room: Room) -> tuple[StageMemory, ...]:
         found.append(StageMemory("directions", (*kept, *_directions_work(sizes))))
         found += _plan(sizes, kept)
     else:
-        most = max(sizes.gradient, sizes.forward + 2 * sizes.vector)
-        found.append(StageMemory("sensitivity", (*kept, Part("activations", most, "device"))))
+        work = _passing(max(sizes.gradient, sizes.forward), 2 * sizes.vector)
+        found.append(StageMemory("sensitivity", (*kept, *work)))
     report = [Part("copies of weights", sizes.state, "host"), Part("activations", sizes.forward, "device")]
     drawn = Part("candidates", 2 * LONG * REPORT_RESAMPLES * sizes.classes, "host")
     found.append(StageMemory("report", (*data, *copies, *report, drawn)))
@@ -175,9 +175,19 @@ def _rows(sizes: Sizes, left: Room) -> list[Part]:
 
 def _directions_work(sizes: Sizes) -> list[Part]:
     # A sum and the squares beside a batch's gradient; a direction, and its logits three times.
-    gradient = sizes.gradient + 2 * sizes.vector if sizes.gradients else 0
-    slope = sizes.slope + sizes.vector + 3 * FLOAT * sizes.images * sizes.classes
-    return [Part("activations", max(gradient, slope), "device")]
+    logits = Part("logits", 3 * FLOAT * sizes.images * sizes.classes, "device")
+    gradient = _passing(sizes.gradient, 2 * sizes.vector) if sizes.gradients else []
+    slope = [*_passing(sizes.slope, sizes.vector), logits]
+    return max(gradient, slope, key=_total)
+
+
+def _passing(activations: int, vectors: int) -> list[Part]:
+    """A pass over a batch, with vectors of weights beside it."""
+    return [Part("activations", activations, "device"), Part("copies of weights", vectors, "device")]
+
+
+def _total(parts: list[Part]) -> int:
+    return sum(part.nbytes for part in parts)
 
 
 def _plan(sizes: Sizes, kept: list[Part]) -> list[StageMemory]:
@@ -191,17 +201,16 @@ def _plan(sizes: Sizes, kept: list[Part]) -> list[StageMemory]:
     resampled = RESAMPLES * sizes.images * LONG + sizes.steps * sizes.images
     found = []
     for number, name in enumerate(("plan", "front")):
-        work = {
-            "fits": Part("fits", fits, "device"),
-            "passes": Part("activations", sizes.forward + 2 * sizes.vector, "device"),
-            "choice": Part("candidates", answers + max(JUDGED * drawn, drawn + resampled), "host"),
-        }
+        work = [
+            [Part("fits", fits, "device")],
+            _passing(sizes.forward, 2 * sizes.vector),
+            [Part("candidates", answers + max(JUDGED * drawn, drawn + resampled), "host")],
+        ]
         # The first aim's candidates are kept while those of the second are made.
         known = Part("candidates", number * (answers + drawn), "host")
-        largest = max(work.values(), key=lambda part: part.nbytes)
-        found.append(StageMemory(name, (*kept, known, largest)))
-    step = Part("activations", sizes.forward + 3 * sizes.vector, "device")
-    return [*found, StageMemory("measure", (*kept, Part("candidates", 2 * (answers + drawn), "host"), step))]
+        found.append(StageMemory(name, (*kept, known, *max(work, key=_total))))
+    known = Part("candidates", 2 * (answers + drawn), "host")
+    return [*found, StageMemory("measure", (*kept, known, *_passing(sizes.forward, 3 * sizes.vector)))]
 
 
 def _left(room: Room, parts: list[Part]) -> Room:
@@ -247,7 +256,7 @@ def check_room(stages: tuple[StageMemory, ...], room: Room, device: torch.device
             need = sum(part.nbytes for part in mine)
             if need <= SHARE * count:
                 continue
-            most = max(mine, key=lambda part: part.nbytes).what
+            most = max({part.what for part in mine}, key=lambda what: _total([p for p in mine if p.what == what]))
             where = {"device": f"on {device}", "host": "in memory", "disk": "on disk"}[place]
             advice = ADVICE[most] if place != "disk" else f"set TMPDIR to a larger disk, or {ADVICE[most]}"
             raise InputError(

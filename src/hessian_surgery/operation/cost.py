@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.memory import GRAPH_FACTOR, Room, free_room, input_bytes, saved_bytes
 from hessian_surgery.curvature.memory_plan import basis_bytes, describe_storage
 from hessian_surgery.curvature.search import plan_basis
@@ -17,7 +16,7 @@ from hessian_surgery.directions.family import MICRO
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, check_classifier
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
-from hessian_surgery.model.passes import FEWEST
+from hessian_surgery.model.passes import FEWEST, SIZES
 from hessian_surgery.model.passes import SHORTEST as SHORTEST_PASS
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig
@@ -30,7 +29,7 @@ from hessian_surgery.operation.memory_stages import (
     spilled,
 )
 from hessian_surgery.operation.stage_seconds import seconds_by_stage
-from hessian_surgery.operation.trial import IMAGES, Trial, try_passes
+from hessian_surgery.operation.trial import Trial, try_passes
 from hessian_surgery.types import Progress
 
 # Lanczos steps per spike until convergence: 2 to 3 on ResNet-50 and the digits net.
@@ -120,10 +119,10 @@ def estimate_cost(
 
     Args:
         classifier: the model.
-        training_data: as for `operate`, like the next three.
+        training_data: as for `operate`, like the next four.
         calibration_data: the images that decisions are made on.
         config: the settings.
-        folds: how many, if there is no held-out data.
+        folds: how many.
         heldout_data: the images of the report.
         trial: what the passes take on this machine; without it no seconds are given.
         room: the free memory; by default measured now.
@@ -131,22 +130,13 @@ def estimate_cost(
     check_classifier(classifier, calibration_data)
     space = parameter_space(classifier.module, config.parameters)
     room = room or free_room(space.device)
-    search = config.search
     sizes = _size_up(classifier, space, training_data, calibration_data, heldout_data, config, trial)
-    spikes = search.count(sizes.classes) if config.uses_spikes else 0
-    steps = min(search.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
+    steps = min(config.search.lanczos_steps or STEPS_PER_SPIKE * _spikes(sizes.classes, config), space.dimension)
     work = algorithm_of(config).work(config, _counts(calibration_data, config), classifier.device)
     saved = saved_bytes(classifier, training_data, space)
     sizes = replace(sizes, gradient=max(sizes.gradient, MICRO * saved))
-    batch = min(search.micro_batch or search.hessian_samples, len(training_data))
-    basis = None
-    if spikes:
-        beside = config.vectors_beside * spikes
-        storage = plan_basis(classifier, space, training_data, search, spikes, beside=beside, example=calibration_data)
-        basis = describe_storage(storage, space)
-        sizes = _with_basis(sizes, storage, space, beside + spikes, batch, saved)
-    operations = 1 + (folds or 0)
-    iterations = config.total_iterations
+    sizes, basis = _with_basis(classifier, space, training_data, calibration_data, config, sizes, saved)
+    operations, iterations = 1 + (folds or 0), config.total_iterations
     memory = memory_by_stage(sizes, room)
     seconds = None if trial is None else seconds_by_stage(trial, sizes, work, operations, iterations, steps)
     return Cost(
@@ -162,7 +152,7 @@ def estimate_cost(
         basis=basis,
         graph_bytes=sizes.graph or MICRO * saved,
         data_bytes=sizes.images * sizes.image,
-        stages=tuple(_stage(stage, seconds, classifier.device) for stage in memory),
+        stages=tuple(_stage(stage, seconds, space.device) for stage in memory),
         spilled=spilled(memory, classifier.device),
     )
 
@@ -204,6 +194,10 @@ def _counts(data: LabelledSet, config: OperationConfig) -> torch.Tensor:
     return data.counts if config.calibration_cap is None else data.counts.clamp(max=config.calibration_cap)
 
 
+def _spikes(classes: int, config: OperationConfig) -> int:
+    return config.search.count(classes) if config.uses_spikes else 0
+
+
 def _gradient_rows(counts: torch.Tensor, config: OperationConfig) -> tuple[int, ...]:
     """Gradients in each family: of training images, and of each half of the calibration images."""
     groups = count_groups(len(counts), len(config.alone))
@@ -225,7 +219,6 @@ def _size_up(
     images = int(counts.sum())
     rows = _gradient_rows(counts, config)
     classes = len(calibration.classes)
-    spikes = config.search.count(classes) if config.uses_spikes else 0
     vector = space.dimension * space.dtype.itemsize
     sizes = Sizes(
         images=images,
@@ -237,7 +230,7 @@ def _size_up(
         state=sum(tensor.nbytes for tensor in classifier.module.state_dict().values()),
         gradients=rows,
         # Both halves of the calibration images share a direction.
-        directions=spikes + sum(rows[:2]),
+        directions=_spikes(classes, config) + sum(rows[:2]),
         uneven=len(training) > 0 and int(training.counts.min()) != int(training.counts.max()),
         with_plan=config.algorithm == "default",
     )
@@ -246,23 +239,40 @@ def _size_up(
     on_gpu = space.device.type == "cuda"
     chosen = not on_gpu and images >= FEWEST and images * trial.forward.seconds > SHORTEST_PASS
     default = min(images, config.batch_size or BATCH_SIZE)
-    # Where batch sizes are tried on a CPU, a small one is usually the fastest.
-    batch = min(images, IMAGES) if chosen and config.batch_size is None else default
+    # Where batch sizes are tried on a CPU, one of the smaller ones is usually the fastest.
+    batch = min(images, SIZES[1]) if chosen and config.batch_size is None else default
     forward = trial.forward.at(batch)
     return replace(
         sizes,
         tried=trial.forward.at(default),
         forward=forward,
+        freed=0 if on_gpu else forward,
         gradient=trial.gradient.nbytes,
         slope=trial.slope.nbytes if on_gpu else forward + 3 * vector,
     )
 
 
-def _with_basis(sizes: Sizes, storage: Storage, space: ParameterSpace, spikes: int, images: int, saved: int) -> Sizes:
-    """The same with a Lanczos basis, so many spikes beside it, and the graph of a batch."""
+def _with_basis(
+    classifier: Classifier,
+    space: ParameterSpace,
+    training: LabelledSet,
+    calibration: LabelledSet,
+    config: OperationConfig,
+    sizes: Sizes,
+    saved: int,
+) -> tuple[Sizes, str | None]:
+    """The sizes with what spikes take, if any are sought, and where their basis would be kept."""
+    if not config.uses_spikes:
+        return sizes, None
+    search = config.search
+    spikes = search.count(sizes.classes)
+    beside = config.vectors_beside * spikes
+    storage = plan_basis(classifier, space, training, search, spikes, beside=beside, example=calibration)
+    images = min(search.micro_batch or search.hessian_samples, len(training))
+    kept = basis_bytes(replace(storage, rows=storage.rows + beside + spikes), space)
     graph = GRAPH_FACTOR * images * saved
-    kept = basis_bytes(replace(storage, rows=storage.rows + spikes), space)
-    return replace(sizes, basis=kept, basis_place=storage.place, graph=graph, hessian_images=images)
+    sizes = replace(sizes, basis=kept, basis_place=storage.place, graph=graph, hessian_images=images)
+    return sizes, describe_storage(storage, space)
 
 
 def _stage(memory: StageMemory, seconds: dict[str, float] | None, device: torch.device) -> Stage:

@@ -81,6 +81,7 @@ class Sizes:
         forward: bytes of activations of a forward pass.
         gradient: bytes of a batch that is differentiated, with the vectors that this takes.
         slope: bytes of a batch while logit changes are found, likewise.
+        freed: bytes that a forward pass takes beside what a gradient has freed.
         with_plan: whether steps are fitted; the paper's loop fits none.
     """
 
@@ -102,6 +103,7 @@ class Sizes:
     forward: int = 0
     gradient: int = 0
     slope: int = 0
+    freed: int = 0
     with_plan: bool = True
 
     @property
@@ -176,7 +178,9 @@ def _rows(sizes: Sizes, left: Room) -> list[Part]:
 def _directions_work(sizes: Sizes) -> list[Part]:
     # A sum and the squares beside a batch's gradient; a direction, and its logits three times.
     logits = Part("logits", 3 * FLOAT * sizes.images * sizes.classes, "device")
-    gradient = _passing(sizes.gradient, 2 * sizes.vector) if sizes.gradients else []
+    # On a CPU the C library keeps what a gradient has freed, and forward passes need other sizes.
+    passes = sizes.gradient + sizes.freed
+    gradient = _passing(passes, 2 * sizes.vector) if sizes.gradients else []
     slope = [*_passing(sizes.slope, sizes.vector), logits]
     return max(gradient, slope, key=_total)
 

@@ -48,16 +48,14 @@ def operate(
     front: bool = False,
     observer: Observer | None = None,
 ) -> Outcome:
-    """Operate on a model in place.
+    """Operate on a model in place; if anything goes wrong, the starting weights are restored.
 
-    The patched weights stay in the module; everything else about it is left as it was. If anything
-    goes wrong, the starting weights are restored.
+    The patched weights stay in the module; everything else about it is left as it was.
 
     Args:
         model: the trained classifier, a module or a `Classifier`.
         training_data: images that the model was trained on; directions come from these.
-        calibration_data: images that every decision is made on; if there are enough, directions
-            come from these too.
+        calibration_data: images that decisions are made on; if there are enough, directions too.
         heldout_data: images that only the report sees.
         folds: instead of held-out data, for few images. The delivered model is fitted to all
             calibration images. The same operation is done again without each of so many folds of
@@ -71,11 +69,10 @@ def operate(
         observer: is told about progress.
     """
     started = time.perf_counter()
-    training = as_labelled(training_data)
     _require_one(heldout_data, folds)
+    training, calibration = as_labelled(training_data), as_labelled(calibration_data)
     kept = Kept(Path(folder) if folder else None, resume, stored_as)
     passes = load_passes(kept.folder) if kept.folder and resume else None
-    calibration = as_labelled(calibration_data)
     heldout = None if heldout_data is None else as_labelled(heldout_data)
     check_memory(as_classifier(model), training, calibration, heldout, config or SurgeryConfig())
     problem, before = prepare(model, training, calibration, config or SurgeryConfig(), passes)

@@ -19,6 +19,7 @@ from hessian_surgery.evidence.leading_outputs import leading_outputs
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, compute_logits
 from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.model.passes import give_back
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.crossfit import FOLDS
 from hessian_surgery.operation.surrogate import Surrogate
@@ -118,7 +119,7 @@ def _try_gradient(probe: Probe, device: torch.device) -> Pass:
         probe.space.freezing_others(probe.classifier.module),
         torch.enable_grad(),
     ):
-        return _tried(lambda: work(inputs, labels, weights), len(labels), device)
+        return _tried(lambda: work(inputs, labels, weights), len(labels), device, whole=True)
 
 
 def _try_slope(probe: Probe, device: torch.device) -> Pass:
@@ -149,8 +150,13 @@ def _try_fit(logits: Tensor, labels: Tensor, classes: int, directions: int) -> P
     return _tried(lambda: surrogate.pull_back(torch.softmax(surrogate.at(start), dim=2)), len(logits), logits.device)
 
 
-def _tried(work: Callable[[], Tensor], images: int, device: torch.device) -> Pass:
-    """Seconds of the second time, and the bytes of the first."""
+def _tried(work: Callable[[], Tensor], images: int, device: torch.device, whole: bool = False) -> Pass:
+    """Seconds of the second time, and the bytes of the first.
+
+    On a CPU these are the tensors' own. With `whole` they are what the system sees, if that is
+    more: convolutions rearrange what they take. This does not grow in proportion to the images.
+    """
+    give_back()
     watch = Watch(device)
     if device.type == "cuda":
         work()
@@ -158,7 +164,8 @@ def _tried(work: Callable[[], Tensor], images: int, device: torch.device) -> Pas
         return Pass(images, seconds / images, watch.peak())
     with _Tally() as tally:
         result = work()
-    return Pass(images, _seconds(work, device) / images, max(0, tally.most - result.nbytes))
+    held = max(tally.most, watch.peak()) if whole else tally.most
+    return Pass(images, _seconds(work, device) / images, max(0, held - result.nbytes))
 
 
 def _seconds(work: Callable[[], Tensor], device: torch.device) -> float:

@@ -121,6 +121,7 @@ def measure(name: str, device: torch.device) -> dict[str, Any]:
         front=True,
     )
     measured = {"bytes": watch.peak(), "seconds": outcome.seconds, "stages": outcome.iterations[0].seconds}
+    measured["batch_size"] = outcome.choices["batch_size"]
     return {"announced": cost.as_dict(), "measured": measured}
 
 

@@ -281,10 +281,10 @@ def test_if_there_is_little_room_directions_go_elsewhere_and_stay_the_same(net, 
     assert torch.equal(found.step(np.ones(3)), expected.step(np.ones(3)))
 
 
-def test_directions_may_take_a_share_of_the_free_room(monkeypatch):
-    monkeypatch.setattr(family, "free_room", lambda device: Room(1000, 10_000, 0))
+def test_directions_may_take_a_share_of_the_free_room():
+    room = Room(1000, 10_000, 0)
     sizes = (400, 401, 4000, 4001)
-    assert [family._place(size, torch.device("cpu")) for size in sizes] == ["device", "host", "host", "disk"]
+    assert [family.place_rows(size, room) for size in sizes] == ["device", "host", "host", "disk"]
 
 
 def test_families_on_a_gpu_and_on_the_host_are_joined_on_the_host():

@@ -4,10 +4,12 @@ import pytest
 import torch
 
 import hessian_surgery as hs
-from hessian_surgery.curvature.memory import saved_bytes
-from hessian_surgery.operation.cost import estimate_cost
+from hessian_surgery.curvature.memory import Room, saved_bytes, sized
+from hessian_surgery.operation import cost as costs
+from hessian_surgery.operation.cost import estimate_cost, try_operation
 from hessian_surgery.operation.driver import run
 from hessian_surgery.operation.iteration import DEFAULT
+from hessian_surgery.operation.memory_stages import Sizes, check_room, memory_by_stage
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
 from hessian_surgery.paper.loop import LOOP
@@ -136,3 +138,70 @@ class Keeping(Observer):
 
     def iteration(self, record):
         self.records.append(record)
+
+
+def test_a_trial_gives_seconds_and_memory_by_stage(trained, digits_parts):
+    """The weights come back, and the peak is that of the largest stage."""
+    parts = digits_parts
+    classifier, config = hs.Classifier(trained), hs.SurgeryConfig()
+    before = [weight.clone() for weight in trained.parameters()]
+    trial = try_operation(classifier, parts.calibration, config)
+    assert all(torch.equal(*pair) for pair in zip(before, trained.parameters(), strict=True))
+    cost = estimate_cost(classifier, parts.training, parts.calibration, config, None, parts.heldout, trial)
+    assert [stage.name for stage in cost.stages] == ["prepare", "directions", "plan", "front", "measure", "report"]
+    assert cost.total_bytes == max(stage.host_bytes for stage in cost.stages)
+    assert all(stage.device_bytes == stage.disk_bytes == 0 < stage.seconds for stage in cost.stages)
+    assert cost.seconds == pytest.approx(sum(stage.seconds for stage in cost.stages))
+    assert cost.spilled == ()
+
+
+def test_a_forward_pass_holds_what_its_layers_make():
+    """Of three layers, two results are held at a time."""
+    net = torch.nn.Sequential(torch.nn.Linear(8, 1000), torch.nn.Linear(1000, 1000), torch.nn.Linear(1000, 3))
+    data = hs.as_labelled((torch.randn(64, 8), torch.arange(64) % 3))
+    forward = try_operation(hs.Classifier(net), data, hs.SurgeryConfig()).forward
+    assert 2 * 64 * 4000 <= forward.nbytes <= 2.1 * 64 * 4000
+    assert forward.at(128) == 2 * forward.nbytes
+
+
+def test_what_does_not_fit_goes_to_disk(trained, digits_parts):
+    room = Room(50_000, 50_000, 10**9)
+    parts = digits_parts
+    cost = estimate_cost(hs.Classifier(trained), parts.training, parts.calibration, hs.SurgeryConfig(), room=room)
+    rows = 10 * 4 * cost.weights
+    assert cost.spilled[0] == f"gradients: {sized(rows)} in temporary files"
+    assert max(stage.disk_bytes for stage in cost.stages) > rows
+
+
+@pytest.mark.parametrize(
+    ("free", "words"),
+    [
+        (Room(10**7, 10**7, 10**9), ["needs about", "mostly for candidates", "--calibration-cap"]),
+        (Room(10**8, 10**8, 10**9), []),
+    ],
+)
+def test_an_operation_that_cannot_fit_is_refused_before_it_starts(trained, digits_parts, monkeypatch, free, words):
+    monkeypatch.setattr(costs, "free_room", lambda device: free)
+    parts = digits_parts
+    arguments = (hs.Classifier(trained), parts.training, parts.calibration, parts.heldout, hs.SurgeryConfig())
+    if not words:
+        costs.check_memory(*arguments)
+        return
+    with pytest.raises(hs.InputError) as refused:
+        hs.operate(
+            trained,
+            training_data=parts.training,
+            calibration_data=parts.calibration,
+            heldout_data=parts.heldout,
+        )
+    assert all(word in str(refused.value) for word in words)
+
+
+@pytest.mark.parametrize(("part", "option"), [("vector", "--parameters"), ("forward", "--batch-size")])
+def test_the_option_that_helps_is_named(part, option):
+    sizes = Sizes(100, 100, 100, 10, 5, 100, 100, (5,), 5, False)
+    room = Room(10**9, 10**9, 10**12)
+    large = replace(sizes, **{part: 10**10})
+    with pytest.raises(hs.InputError, match=option):
+        check_room(memory_by_stage(large, room), room, torch.device("cpu"))
+    check_room(memory_by_stage(sizes, room), room, torch.device("cpu"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,13 +14,14 @@ from hessian_surgery.cli.folders import check_run_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, Json, ModelOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.progress import TerminalObserver
+from hessian_surgery.cli.progress import BarObserver, TerminalObserver
 from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
+from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.operation.acceptance_criteria import Criteria, read_criteria, unmet
 from hessian_surgery.operation.config import OperationConfig
-from hessian_surgery.operation.cost import estimate_cost
+from hessian_surgery.operation.cost import check_memory, estimate_cost, try_operation
 from hessian_surgery.operation.folds import check_folds
 from hessian_surgery.operation.operate import operate as operate_on_model
 from hessian_surgery.operation.outcome import Outcome
@@ -208,10 +210,21 @@ def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
 
 
 def show_cost(opened: OpenedModel, config: OperationConfig, as_json: bool, folds: int | None = None) -> None:
-    """Show what an operation would cost."""
-    cost = estimate_cost(opened.classifier, opened.parts.training, opened.parts.calibration, config, folds)
+    """Show what an operation would cost, from a short trial of its passes.
+
+    Raises:
+        InputError: it would not fit in memory; the cost is shown all the same.
+    """
+    parts = opened.parts
+    classifier = opened.classifier
+    heldout = parts.heldout if folds is None else None
+    check_classifier(classifier, parts.calibration)
+    with BarObserver(notes()) as bar:
+        trial = try_operation(classifier, parts.calibration, config, partial(bar.stage, "trial"))
+    cost = estimate_cost(classifier, parts.training, parts.calibration, config, folds, heldout, trial)
     if as_json:
         print_json(cost.as_dict())
     else:
         print_cost(Console(), cost)
         print_notes(opened.remarks)
+    check_memory(classifier, parts.training, parts.calibration, heldout, config, trial)

@@ -146,16 +146,32 @@ def print_cost(console: Console, cost: Cost) -> None:
         "gradients of training images": f"{cost.gradients:,}",
         "passes over the calibration images": f"{cost.passes:,} ({cost.images:,} images)",
         "of these with a gradient": f"{cost.backward:,}",
-        "memory: directions": f"{sized(cost.basis_bytes)} ({cost.basis.partition(': ')[2]})",
-        "memory: copies of the weights": sized(cost.snapshot_bytes),
-        "memory: graph of a batch": sized(cost.graph_bytes),
-        "memory: calibration images": sized(cost.data_bytes),
-        "memory in all, besides the model": sized(cost.total_bytes),
     }
+    if cost.basis is not None:
+        rows["basis"] = cost.basis.partition(": ")[2]
     table = Table(box=None, show_header=False)
     for label, value in rows.items():
         table.add_row(label, value)
     console.print(table)
+    _print_stages(console, cost)
+
+
+def _print_stages(console: Console, cost: Cost) -> None:
+    """Seconds and memory of each stage; a place that no stage uses is left out."""
+    places = {"device": "on the GPU", "host": "in memory", "disk": "on disk"}
+    used = [place for place in places if any(getattr(stage, f"{place}_bytes") for stage in cost.stages)]
+    table = Table(box=None, pad_edge=False)
+    for title in ("stage", "seconds", *(places[place] for place in used)):
+        table.add_column(title, justify="left" if title == "stage" else "right")
+    for stage in cost.stages:
+        held = [sized(getattr(stage, f"{place}_bytes")) for place in used]
+        table.add_row(stage.name, "" if stage.seconds is None else f"{stage.seconds:,.1f}", *held)
+    console.print()
+    console.print(table, highlight=False)
+    seconds = "" if cost.seconds is None else f"about {cost.seconds:,.0f} s in all; "
+    console.print(f"{seconds}at most {sized(cost.total_bytes)} at a time, besides the model", highlight=False)
+    for line in cost.spilled:
+        console.print(f"[yellow]note:[/] there is too little memory for {escape(line)}", highlight=False)
 
 
 def print_fronts(console: Console, fronts: Fronts) -> None:

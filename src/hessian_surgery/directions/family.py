@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import Basis, Place, Storage
-from hessian_surgery.curvature.memory import free_room, input_bytes
+from hessian_surgery.curvature.memory import Room, free_room, input_bytes
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.logit_changes import (
     Tangent,
@@ -283,13 +283,12 @@ def join(families: list[Directions]) -> Directions:
 
 def allocate_rows(count: int, dimension: int, dtype: torch.dtype, device: torch.device) -> Basis:
     """Make room for `count` vectors (dimension,), on the device or wherever there is enough."""
-    place = _place(count * dimension * dtype.itemsize, device)
+    place = place_rows(count * dimension * dtype.itemsize, free_room(device))
     return Basis(dimension, dtype, device, Storage(count, place))
 
 
-def _place(size: int, device: torch.device) -> Place:
+def place_rows(size: int, room: Room) -> Place:
     """Choose where `size` bytes go: the device, the host's memory, or a temporary file."""
-    room = free_room(device)
     if size <= SHARE * room.device:
         return "device"
     return "host" if size <= SHARE * room.host else "disk"

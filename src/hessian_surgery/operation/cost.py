@@ -1,10 +1,11 @@
-"""What an operation would cost, before it starts: products, passes and memory."""
+"""What an operation would cost, before it starts: products, passes, seconds and memory."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hessian_surgery.curvature.basis import Storage
-from hessian_surgery.curvature.memory import GRAPH_FACTOR, input_bytes, saved_bytes
+import torch
+
+from hessian_surgery.curvature.memory import GRAPH_FACTOR, Room, free_room, input_bytes, saved_bytes
 from hessian_surgery.curvature.memory_plan import basis_bytes, describe_storage
 from hessian_surgery.curvature.search import plan_basis
 from hessian_surgery.data.labelled import LabelledSet
@@ -13,18 +14,50 @@ from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.directions.class_groups import count_groups
 from hessian_surgery.directions.family import MICRO
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.model.evaluation import check_classifier
-from hessian_surgery.model.parameters import parameter_space
+from hessian_surgery.model.evaluation import BATCH_SIZE, check_classifier
+from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+from hessian_surgery.model.passes import FEWEST, SIZES
+from hessian_surgery.model.passes import SHORTEST as SHORTEST_PASS
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.operation.memory_stages import (
+    Sizes,
+    StageMemory,
+    check_room,
+    memory_by_stage,
+    on_one_memory,
+    spilled,
+)
+from hessian_surgery.operation.stage_seconds import seconds_by_stage
+from hessian_surgery.operation.trial import Trial, try_passes
+from hessian_surgery.types import Progress
 
 # Lanczos steps per spike until convergence: 2 to 3 on ResNet-50 and the digits net.
 STEPS_PER_SPIKE = 3
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What one stage takes.
+
+    Attributes:
+        name: such as "directions".
+        seconds: over all operations and iterations; None if nothing was tried.
+        device_bytes: the most that it holds on a GPU, besides the model.
+        host_bytes: in host memory.
+        disk_bytes: in temporary files.
+    """
+
+    name: str
+    seconds: float | None
+    device_bytes: int
+    host_bytes: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True)
 class Cost:
-    """An estimate. Bytes are on the model's device.
+    """An estimate.
 
     Attributes:
         operations: how many; with folds one for each, and the delivered one.
@@ -35,11 +68,11 @@ class Cost:
         passes: forward passes over the calibration images in all.
         backward: how many of them go back as well, which costs about twice as much again.
         images: images that go forward in all.
-        basis: where and how the Lanczos basis, or the gradients, would be kept.
-        basis_bytes: what they take there, together with the spikes of all phases.
-        snapshot_bytes: copies of the weights.
+        basis: where and how the Lanczos basis would be kept; None if no spikes are sought.
         graph_bytes: activations and graph of the Hessian batch, or of a batch of training images.
         data_bytes: the calibration images.
+        stages: seconds and memory of each stage, in order.
+        spilled: what would go to host memory or to disk, as there is no room for it.
     """
 
     operations: int
@@ -50,20 +83,26 @@ class Cost:
     passes: int
     backward: int
     images: int
-    basis: str
-    basis_bytes: int
-    snapshot_bytes: int
+    basis: str | None
     graph_bytes: int
     data_bytes: int
+    stages: tuple[Stage, ...]
+    spilled: tuple[str, ...]
 
     @property
     def total_bytes(self) -> int:
-        """All of it at once: about the peak, apart from the model and the held-out images."""
-        return self.basis_bytes + self.snapshot_bytes + self.graph_bytes + self.data_bytes
+        """The peak: what the largest stage holds in memory, besides the model."""
+        return max(stage.device_bytes + stage.host_bytes for stage in self.stages)
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of all stages; None if nothing was tried."""
+        known = [stage.seconds for stage in self.stages if stage.seconds is not None]
+        return sum(known) if known else None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self) | {"total_bytes": self.total_bytes}
+        return asdict(self) | {"total_bytes": self.total_bytes, "seconds": self.seconds}
 
 
 def estimate_cost(
@@ -72,46 +111,171 @@ def estimate_cost(
     calibration_data: LabelledSet,
     config: OperationConfig,
     folds: int | None = None,
+    heldout_data: LabelledSet | None = None,
+    trial: Trial | None = None,
+    room: Room | None = None,
 ) -> Cost:
-    """The cost of `operate`, from one image's forward pass and arithmetic."""
+    """The cost of `operate`, from one image's forward pass and arithmetic.
+
+    Args:
+        classifier: the model.
+        training_data: as for `operate`, like the next four.
+        calibration_data: the images that decisions are made on.
+        config: the settings.
+        folds: how many.
+        heldout_data: the images of the report.
+        trial: what the passes take on this machine; without it no seconds are given.
+        room: the free memory; by default measured now.
+    """
     check_classifier(classifier, calibration_data)
     space = parameter_space(classifier.module, config.parameters)
-    classes = len(calibration_data.classes)
-    search = config.search
-    iterations = config.total_iterations
-    spikes = search.count(classes) if config.uses_spikes else 0
-    counts = calibration_data.counts
-    if config.calibration_cap is not None:
-        counts = counts.clamp(max=config.calibration_cap)
-    crossed = config.uses_gradients and enough_images(counts)
-    groups = count_groups(classes, len(config.alone))
-    gradients = (1 + crossed) * groups if config.uses_gradients else 0
-    steps = min(search.lanczos_steps or STEPS_PER_SPIKE * spikes, space.dimension)
-    images = int(counts.sum())
-    work = algorithm_of(config).work(config, counts, classifier.device)
-    storage = Storage(0)
-    graph_images = MICRO
-    if spikes:
-        beside = config.vectors_beside * spikes
-        storage = plan_basis(classifier, space, training_data, search, spikes, beside=beside, example=calibration_data)
-        graph_images = min(search.micro_batch or search.hessian_samples, len(training_data))
-    # Each half of the calibration images has gradients of its own.
-    rows = storage.rows + (config.vectors_beside + 1) * spikes + gradients + crossed * groups
+    room = room or free_room(space.device)
+    sizes = _size_up(classifier, space, training_data, calibration_data, heldout_data, config, trial)
+    steps = min(config.search.lanczos_steps or STEPS_PER_SPIKE * _spikes(sizes.classes, config), space.dimension)
+    work = algorithm_of(config).work(config, _counts(calibration_data, config), classifier.device)
     saved = saved_bytes(classifier, training_data, space)
-    operations = 1 + (folds or 0)
+    sizes = replace(sizes, gradient=max(sizes.gradient, MICRO * saved))
+    sizes, basis = _with_basis(classifier, space, training_data, calibration_data, config, sizes, saved)
+    operations, iterations = 1 + (folds or 0), config.total_iterations
+    memory = memory_by_stage(sizes, room)
+    seconds = None if trial is None else seconds_by_stage(trial, sizes, work, operations, iterations, steps)
     return Cost(
         operations=operations,
         weights=space.dimension,
-        directions=spikes + gradients,
-        gradients=operations * iterations * len(gradient_images(training_data)) if gradients else 0,
+        directions=sizes.directions,
+        gradients=operations * iterations * sizes.drawn,
         products=operations * iterations * steps,
         passes=operations * work.passes,
         backward=operations * work.backward,
         # The delivered operation passes over N images, those of the folds over (F − 1) N together.
-        images=max(1, folds or 0) * work.passes * images + operations * work.extra_images,
-        basis=describe_storage(storage, space) if spikes else "directions: on the model's device, if they fit",
-        basis_bytes=basis_bytes(replace(storage, rows=rows), space),
-        snapshot_bytes=3 * space.dimension * space.dtype.itemsize,
-        graph_bytes=(GRAPH_FACTOR if spikes else 1) * graph_images * saved,
-        data_bytes=images * input_bytes(calibration_data),
+        images=max(1, folds or 0) * work.passes * sizes.images + operations * work.extra_images,
+        basis=basis,
+        graph_bytes=sizes.graph or MICRO * saved,
+        data_bytes=sizes.images * sizes.image,
+        stages=tuple(_stage(stage, seconds, space.device) for stage in memory),
+        spilled=spilled(memory, classifier.device),
     )
+
+
+def try_operation(
+    classifier: Classifier,
+    calibration_data: LabelledSet,
+    config: OperationConfig,
+    progress: Progress | None = None,
+) -> Trial:
+    """Try the passes of an operation for a moment; see `try_passes`."""
+    space = parameter_space(classifier.module, config.parameters)
+    counts = _counts(calibration_data, config)
+    directions = sum(_gradient_rows(counts, config)[:2])
+    return try_passes(classifier, space, calibration_data, directions, config.batch_size, progress)
+
+
+def check_memory(
+    classifier: Classifier,
+    training_data: LabelledSet,
+    calibration_data: LabelledSet,
+    heldout_data: LabelledSet | None,
+    config: OperationConfig,
+    trial: Trial | None = None,
+) -> None:
+    """Refuse an operation that cannot fit, by arithmetic and what a trial says; spikes apart.
+
+    Raises:
+        InputError: it does not fit; the message says what would help.
+    """
+    space = parameter_space(classifier.module, config.parameters)
+    room = free_room(space.device)
+    sizes = _size_up(classifier, space, training_data, calibration_data, heldout_data, config, trial)
+    check_room(memory_by_stage(sizes, room), room, space.device)
+
+
+def _counts(data: LabelledSet, config: OperationConfig) -> torch.Tensor:
+    """Calibration images of each class (C,)."""
+    return data.counts if config.calibration_cap is None else data.counts.clamp(max=config.calibration_cap)
+
+
+def _spikes(classes: int, config: OperationConfig) -> int:
+    return config.search.count(classes) if config.uses_spikes else 0
+
+
+def _gradient_rows(counts: torch.Tensor, config: OperationConfig) -> tuple[int, ...]:
+    """Gradients in each family: of training images, and of each half of the calibration images."""
+    groups = count_groups(len(counts), len(config.alone))
+    families = 3 if enough_images(counts) else 1
+    return (groups,) * families if config.uses_gradients else ()
+
+
+def _size_up(
+    classifier: Classifier,
+    space: ParameterSpace,
+    training: LabelledSet,
+    calibration: LabelledSet,
+    heldout: LabelledSet | None,
+    config: OperationConfig,
+    trial: Trial | None,
+) -> Sizes:
+    """What memory depends on, but for spikes."""
+    counts = _counts(calibration, config)
+    images = int(counts.sum())
+    rows = _gradient_rows(counts, config)
+    classes = len(calibration.classes)
+    vector = space.dimension * space.dtype.itemsize
+    sizes = Sizes(
+        images=images,
+        heldout=0 if heldout is None else len(heldout),
+        drawn=len(gradient_images(training)) if rows else 0,
+        image=input_bytes(calibration),
+        classes=classes,
+        vector=vector,
+        state=sum(tensor.nbytes for tensor in classifier.module.state_dict().values()),
+        gradients=rows,
+        # Both halves of the calibration images share a direction.
+        directions=_spikes(classes, config) + sum(rows[:2]),
+        uneven=len(training) > 0 and int(training.counts.min()) != int(training.counts.max()),
+        with_plan=config.algorithm == "default",
+    )
+    if trial is None:
+        return sizes
+    on_gpu = space.device.type == "cuda"
+    chosen = not on_gpu and images >= FEWEST and images * trial.forward.seconds > SHORTEST_PASS
+    default = min(images, config.batch_size or BATCH_SIZE)
+    # Where batch sizes are tried on a CPU, one of the smaller ones is usually the fastest.
+    batch = min(images, SIZES[1]) if chosen and config.batch_size is None else default
+    forward = trial.forward.at(batch)
+    return replace(
+        sizes,
+        tried=trial.forward.at(default),
+        forward=forward,
+        freed=0 if on_gpu else forward,
+        gradient=trial.gradient.nbytes,
+        slope=trial.slope.nbytes if on_gpu else forward + 3 * vector,
+    )
+
+
+def _with_basis(
+    classifier: Classifier,
+    space: ParameterSpace,
+    training: LabelledSet,
+    calibration: LabelledSet,
+    config: OperationConfig,
+    sizes: Sizes,
+    saved: int,
+) -> tuple[Sizes, str | None]:
+    """The sizes with what spikes take, if any are sought, and where their basis would be kept."""
+    if not config.uses_spikes:
+        return sizes, None
+    search = config.search
+    spikes = search.count(sizes.classes)
+    beside = config.vectors_beside * spikes
+    storage = plan_basis(classifier, space, training, search, spikes, beside=beside, example=calibration)
+    images = min(search.micro_batch or search.hessian_samples, len(training))
+    kept = basis_bytes(replace(storage, rows=storage.rows + beside + spikes), space)
+    graph = GRAPH_FACTOR * images * saved
+    sizes = replace(sizes, basis=kept, basis_place=storage.place, graph=graph, hessian_images=images)
+    return sizes, describe_storage(storage, space)
+
+
+def _stage(memory: StageMemory, seconds: dict[str, float] | None, device: torch.device) -> Stage:
+    memory = on_one_memory(memory, device)
+    held = {f"{place}_bytes": memory.held(place) for place in ("device", "host", "disk")}
+    return Stage(memory.name, None if seconds is None else seconds.get(memory.name, 0.0), **held)

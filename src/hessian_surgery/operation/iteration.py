@@ -15,6 +15,7 @@ from hessian_surgery.directions.calibration_gradients import enough_images
 from hessian_surgery.directions.class_groups import count_groups
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
+from hessian_surgery.model.passes import give_back
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.crossfit import PredictedStep
@@ -84,7 +85,9 @@ def iterate(
     first = state.iteration == 0
     goal = operation_goal(problem)
     goal = replace(goal, floor=goal.floor + state.optimism)
+    give_back()
     found = survey(problem, state.iteration + 1, goal, seconds, observer)
+    give_back()
     with timed(seconds, "plan"):
         proposal = decide(found, goal, problem.config.seed)
         if first:

@@ -15,11 +15,12 @@ from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
-from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import Answers, answer
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+from hessian_surgery.operation.cost import check_memory
 from hessian_surgery.operation.driver import Ending, run_in_folder, why_ended
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.folds import Kept, answer_in_folds, divide, unlike_warning
@@ -47,16 +48,14 @@ def operate(
     front: bool = False,
     observer: Observer | None = None,
 ) -> Outcome:
-    """Operate on a model in place.
+    """Operate on a model in place; if anything goes wrong, the starting weights are restored.
 
-    The patched weights stay in the module; everything else about it is left as it was. If anything
-    goes wrong, the starting weights are restored.
+    The patched weights stay in the module; everything else about it is left as it was.
 
     Args:
         model: the trained classifier, a module or a `Classifier`.
         training_data: images that the model was trained on; directions come from these.
-        calibration_data: images that every decision is made on; if there are enough, directions
-            come from these too.
+        calibration_data: images that decisions are made on; if there are enough, directions too.
         heldout_data: images that only the report sees.
         folds: instead of held-out data, for few images. The delivered model is fitted to all
             calibration images. The same operation is done again without each of so many folds of
@@ -70,12 +69,14 @@ def operate(
         observer: is told about progress.
     """
     started = time.perf_counter()
-    training = as_labelled(training_data)
     _require_one(heldout_data, folds)
+    training, calibration = as_labelled(training_data), as_labelled(calibration_data)
     kept = Kept(Path(folder) if folder else None, resume, stored_as)
     passes = load_passes(kept.folder) if kept.folder and resume else None
-    problem, before = prepare(model, training, calibration_data, config or SurgeryConfig(), passes)
-    judge = _judge(problem, before, training, heldout_data, folds)
+    heldout = None if heldout_data is None else as_labelled(heldout_data)
+    check_memory(as_classifier(model), training, calibration, heldout, config or SurgeryConfig())
+    problem, before = prepare(model, training, calibration, config or SurgeryConfig(), passes)
+    judge = _judge(problem, before, training, heldout, folds)
     start = problem.space.snapshot()
     try:
         outcome = _operate(replace(problem, with_front=front), before, judge, start, kept, observer or Observer())
@@ -103,10 +104,10 @@ class Judge:
 
 
 def _judge(
-    problem: Problem[Any], before: Answers, training: LabelledSet, heldout_data: Data | None, folds: int | None
+    problem: Problem[Any], before: Answers, training: LabelledSet, heldout: LabelledSet | None, folds: int | None
 ) -> Judge:
     """Check the images that judge against the others; divide them into folds if so asked."""
-    heldout = None if heldout_data is None else _heldout(problem, heldout_data)
+    heldout = None if heldout is None else _heldout(problem, heldout)
     leaks = check_leaks(problem, training, heldout)
     if heldout is not None:
         return Judge(heldout, answer(problem.classifier, heldout, problem.batch_size), None, leaks)
@@ -164,9 +165,8 @@ def _require_one(heldout_data: Data | None, folds: int | None) -> None:
     require(folds is None or folds >= 2, "folds", folds, "at least 2")
 
 
-def _heldout(problem: Problem[Any], data: Data) -> LabelledSet:
+def _heldout(problem: Problem[Any], heldout: LabelledSet) -> LabelledSet:
     """The held-out images, checked."""
-    heldout = as_labelled(data)
     require_images(heldout.labels, heldout.classes, "heldout_data")
     if heldout.classes != problem.calibration_data.classes:
         raise InputError("heldout_data: its classes are not those of calibration_data")

@@ -1,0 +1,269 @@
+"""Memory by stage: what an operation would hold where, by arithmetic, and whether it fits."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from hessian_surgery.curvature.basis import Place
+from hessian_surgery.curvature.memory import SHARE, Room, sized
+from hessian_surgery.directions.family import place_rows
+from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.leading_outputs import LEADING
+from hessian_surgery.evidence.resampled_pairs import RESAMPLES as REPORT_RESAMPLES
+from hessian_surgery.operation.choice import RESAMPLES
+from hessian_surgery.operation.coefficient_fit import PRICES, SHARES
+from hessian_surgery.operation.crossfit import FOLDS
+from hessian_surgery.operation.ladder import TAUS
+
+FLOAT = 4
+LONG = 8
+# Arrays like all candidates' resampled accuracies that are held at a time: themselves, their
+# changes, and two in double precision while they are judged.
+JUDGED = 1 + 1 + 2 + 2
+# What libraries and Python's own objects take when they are first used.
+LIBRARIES = 6_000_000
+
+# What helps if a part is too large.
+ADVICE = {
+    "libraries": "give it a machine with more",
+    "images": "--calibration-cap N takes fewer images of each class",
+    "copies of weights": "--parameters 'layer4.*' moves fewer weights",
+    "gradients": "--parameters 'layer4.*' moves fewer weights",
+    "spikes": "--parameters 'layer4.*' moves fewer weights",
+    "activations": "--batch-size N takes fewer images at a time",
+    "logits": "--calibration-cap N takes fewer images of each class",
+    "fits": "--calibration-cap N takes fewer images of each class",
+    "candidates": "--calibration-cap N takes fewer images of each class",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that is held in a stage: what, how many bytes, and where."""
+
+    what: str
+    nbytes: int
+    place: Place
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """What a stage holds at its peak."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+    def held(self, *places: Place) -> int:
+        """The bytes in these places."""
+        return sum(part.nbytes for part in self.parts if part.place in places)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the memory of an operation depends on.
+
+    Attributes:
+        images: calibration images, N.
+        heldout: held-out images.
+        drawn: training images whose gradients are taken.
+        image: bytes of one image.
+        classes: C.
+        vector: bytes of a vector of all weights that may move.
+        state: bytes of the whole model.
+        gradients: rows of gradients in each family: of training images, of each calibration half.
+        directions: directions with logit changes, K'.
+        uneven: whether classes differ in training images, so that there are prior shifts.
+        basis: bytes of the Lanczos basis and of spikes that are kept.
+        basis_place: where these are.
+        graph: bytes of the graph of a Hessian batch.
+        hessian_images: images of that batch.
+        tried: bytes of activations while batch sizes are tried.
+        forward: bytes of activations of a forward pass.
+        gradient: bytes of a batch that is differentiated, with the vectors that this takes.
+        slope: bytes of a batch while logit changes are found, likewise.
+        freed: bytes that a forward pass takes beside what a gradient has freed.
+        with_plan: whether steps are fitted; the paper's loop fits none.
+    """
+
+    images: int
+    heldout: int
+    drawn: int
+    image: int
+    classes: int
+    vector: int
+    state: int
+    gradients: tuple[int, ...]
+    directions: int
+    uneven: bool
+    basis: int = 0
+    basis_place: Place = "device"
+    graph: int = 0
+    hessian_images: int = 0
+    tried: int = 0
+    forward: int = 0
+    gradient: int = 0
+    slope: int = 0
+    freed: int = 0
+    with_plan: bool = True
+
+    @property
+    def leading(self) -> int:
+        """Logits of an image that are modelled, L."""
+        return min(LEADING, self.classes)
+
+    @property
+    def modelled(self) -> int:
+        """Bytes of the modelled logits of all images."""
+        return FLOAT * self.images * self.leading
+
+    @property
+    def steps(self) -> int:
+        """Candidates of one aim: nothing, prior shifts, biases, all directions."""
+        return 1 + self.uneven * len(TAUS) + 2 * len(PRICES) * len(SHARES)
+
+
+def memory_by_stage(sizes: Sizes, room: Room) -> tuple[StageMemory, ...]:
+    """What each stage holds, besides the model and what is in memory already."""
+    data = [
+        Part("libraries", LIBRARIES, "host"),
+        Part("images", (sizes.images + sizes.heldout) * sizes.image, "device"),
+        Part("images", sizes.drawn * sizes.image, "host"),
+    ]
+    # The starting weights, to restore them; and the whole model, for the patch.
+    copies = [Part("copies of weights", sizes.vector, "device"), Part("copies of weights", sizes.state, "host")]
+    kept = [*data, *copies]
+    found = [_prepare(sizes)]
+    if sizes.basis:
+        work = [Part("activations", sizes.graph, "device"), Part("copies of weights", 3 * sizes.vector, "device")]
+        kept.append(Part("spikes", sizes.basis, sizes.basis_place))
+        found.append(StageMemory("spikes", (*kept, *work)))
+    if sizes.with_plan:
+        rows = _rows(sizes, _left(room, kept))
+        logits = FLOAT * sizes.images * sizes.classes
+        kept += [*rows, Part("logits", logits + 2 * sizes.modelled, "device")]
+        found.append(StageMemory("directions", (*kept, *_directions_work(sizes))))
+        found += _plan(sizes, kept)
+    else:
+        work = _passing(max(sizes.gradient, sizes.forward), 2 * sizes.vector)
+        found.append(StageMemory("sensitivity", (*kept, *work)))
+    report = [Part("copies of weights", sizes.state, "host"), Part("activations", sizes.forward, "device")]
+    drawn = Part("candidates", 2 * LONG * REPORT_RESAMPLES * sizes.classes, "host")
+    found.append(StageMemory("report", (*data, *copies, *report, drawn)))
+    return tuple(found)
+
+
+def _prepare(sizes: Sizes) -> StageMemory:
+    """Images are held twice while they are put together; then the model answers them."""
+    libraries = Part("libraries", LIBRARIES, "host")
+    own = Part("images", sizes.images * sizes.image, "device")
+    again = Part("images", max(sizes.images, sizes.heldout) * sizes.image, "device")
+    if again.nbytes > sizes.tried:
+        return StageMemory("prepare", (libraries, own, again, Part("images", sizes.drawn * sizes.image, "host")))
+    return StageMemory("prepare", (libraries, own, Part("activations", sizes.tried, "device")))
+
+
+def _rows(sizes: Sizes, left: Room) -> list[Part]:
+    """Gradients and logit changes, each family where there is room when it is made."""
+    found = []
+    for count in sizes.gradients:
+        rows = count * sizes.vector
+        found.append(Part("gradients", rows, place_rows(rows, left)))
+        found.append(Part("copies of weights", sizes.vector, "device"))  # the preconditioner
+        left = _left(left, found[-2:])
+    # They are joined: once by family, once all together.
+    changes = sizes.directions * sizes.modelled
+    return [*found, Part("logits", 2 * changes, place_rows(changes, left))]
+
+
+def _directions_work(sizes: Sizes) -> list[Part]:
+    # A sum and the squares beside a batch's gradient; a direction, and its logits three times.
+    logits = Part("logits", 3 * FLOAT * sizes.images * sizes.classes, "device")
+    # On a CPU the C library keeps what a gradient has freed, and forward passes need other sizes.
+    passes = sizes.gradient + sizes.freed
+    gradient = _passing(passes, 2 * sizes.vector) if sizes.gradients else []
+    slope = [*_passing(sizes.slope, sizes.vector), logits]
+    return max(gradient, slope, key=_total)
+
+
+def _passing(activations: int, vectors: int) -> list[Part]:
+    """A pass over a batch, with vectors of weights beside it."""
+    return [Part("activations", activations, "device"), Part("copies of weights", vectors, "device")]
+
+
+def _total(parts: list[Part]) -> int:
+    return sum(part.nbytes for part in parts)
+
+
+def _plan(sizes: Sizes, kept: list[Part]) -> list[StageMemory]:
+    """Fits, forward passes, and the choice among candidates; then again for the other aim."""
+    # Values, one copy filled up and one gathered by class; weights of images.
+    fits = FOLDS * len(PRICES) * (3 * sizes.modelled + 2 * FLOAT * sizes.images)
+    rays = 2 * len(PRICES) * sizes.modelled
+    kept = [*kept, Part("fits", rays + 4 * sizes.modelled, "device")]
+    answers = sizes.steps * sizes.images * LONG
+    drawn = RESAMPLES * sizes.steps * sizes.classes * FLOAT
+    resampled = RESAMPLES * sizes.images * LONG + sizes.steps * sizes.images
+    found = []
+    for number, name in enumerate(("plan", "front")):
+        work = [
+            [Part("fits", fits, "device")],
+            _passing(sizes.forward, 2 * sizes.vector),
+            [Part("candidates", answers + max(JUDGED * drawn, drawn + resampled), "host")],
+        ]
+        # The first aim's candidates are kept while those of the second are made.
+        known = Part("candidates", number * (answers + drawn), "host")
+        found.append(StageMemory(name, (*kept, known, *max(work, key=_total))))
+    known = Part("candidates", 2 * (answers + drawn), "host")
+    return [*found, StageMemory("measure", (*kept, known, *_passing(sizes.forward, 3 * sizes.vector)))]
+
+
+def _left(room: Room, parts: list[Part]) -> Room:
+    """The room that parts leave."""
+    taken = {place: sum(part.nbytes for part in parts if part.place == place) for place in ("device", "host", "disk")}
+    if room.device == room.host:
+        both = room.host - taken["device"] - taken["host"]
+        return Room(both, both, room.disk - taken["disk"])
+    return Room(room.device - taken["device"], room.host - taken["host"], room.disk - taken["disk"])
+
+
+def on_one_memory(stage: StageMemory, device: torch.device) -> StageMemory:
+    """The stage as it is on a CPU, where device and host are one memory."""
+    if device.type == "cuda":
+        return stage
+    parts = [replace(part, place="host") if part.place == "device" else part for part in stage.parts]
+    return replace(stage, parts=tuple(parts))
+
+
+def spilled(stages: tuple[StageMemory, ...], device: torch.device) -> tuple[str, ...]:
+    """What would not be kept on the model's device, though it would be if there were room."""
+    where = {"host": "host memory", "disk": "temporary files"}
+    found = {}
+    for stage in stages:
+        for what in ("gradients", "logits", "spikes"):
+            for place, name in where.items():
+                size = sum(part.nbytes for part in stage.parts if part.what == what and part.place == place)
+                if size and (place == "disk" or device.type == "cuda"):
+                    found[what, place] = f"{what}: {sized(size)} in {name}"
+    return tuple(found.values())
+
+
+def check_room(stages: tuple[StageMemory, ...], room: Room, device: torch.device) -> None:
+    """Refuse an operation that cannot fit.
+
+    Raises:
+        InputError: a stage does not fit; the message names its largest part and what helps.
+    """
+    free = {"device": room.device, "host": room.host, "disk": room.disk}
+    for stage in (on_one_memory(stage, device) for stage in stages):
+        for place, count in free.items():
+            mine = [part for part in stage.parts if part.place == place]
+            need = sum(part.nbytes for part in mine)
+            if need <= SHARE * count:
+                continue
+            most = max({part.what for part in mine}, key=lambda what: _total([p for p in mine if p.what == what]))
+            where = {"device": f"on {device}", "host": "in memory", "disk": "on disk"}[place]
+            advice = ADVICE[most] if place != "disk" else f"set TMPDIR to a larger disk, or {ADVICE[most]}"
+            raise InputError(
+                f"memory: the stage {stage.name!r} needs about {sized(need)} {where}, mostly for {most}, and "
+                f"{sized(max(0, count))} is free; {advice}"
+            )

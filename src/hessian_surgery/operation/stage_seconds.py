@@ -1,0 +1,56 @@
+"""Seconds by stage, from a trial of each kind of work and how often it is done."""
+
+from hessian_surgery.directions.class_gradients import TRAINING_IMAGES
+from hessian_surgery.operation.coefficient_fit import PRICES
+from hessian_surgery.operation.crossfit import FOLDS
+from hessian_surgery.operation.driver import Work
+from hessian_surgery.operation.memory_stages import Sizes
+from hessian_surgery.operation.minimize import EVALUATIONS
+from hessian_surgery.operation.trial import Trial
+
+# What a Hessian product over a batch costs, in gradients of the batch.
+GRADIENTS_PER_PRODUCT = 2.0
+# What moving the weights along a direction and back costs, in additions of vectors.
+MOVES = 3
+
+
+def seconds_by_stage(
+    trial: Trial, sizes: Sizes, work: Work, operations: int, iterations: int, products: int
+) -> dict[str, float]:
+    """Seconds of each stage, over all operations and iterations.
+
+    Args:
+        trial: what each kind of work takes.
+        sizes: how much of it there is.
+        work: forward passes of the paper's loop.
+        operations: how many; those of folds have a little less to do.
+        iterations: of each operation.
+        products: Hessian products of each iteration.
+    """
+    images = sizes.images
+    forward = images * trial.forward.seconds
+    heldout = sizes.heldout * trial.forward.seconds
+    crossed = len(sizes.gradients) > 1
+    differentiated = sizes.drawn + crossed * min(images, TRAINING_IMAGES)
+    # Fits of biases, and of all directions; about half of their evaluations are needed.
+    fits = EVALUATIONS * images * trial.fit.seconds
+    # Each half of the images sees a step of its own along crossed directions.
+    vectors = (1 + crossed) * FOLDS * sizes.directions * trial.vector
+    measured = len(PRICES) * (forward + vectors)
+    each = {
+        # Batch sizes are tried for as long as a pass, at most.
+        "prepare": 2 * forward + heldout,
+        "spikes": products * GRADIENTS_PER_PRODUCT * sizes.hessian_images * trial.gradient.seconds,
+    }
+    if sizes.with_plan:
+        slopes = sizes.directions * (images * trial.slope.seconds + MOVES * trial.vector)
+        each["directions"] = forward + differentiated * trial.gradient.seconds + slopes
+        each["plan"] = measured + fits
+        each["front"] = (measured + fits) / iterations  # in the first iteration only
+        each["measure"] = forward
+    else:
+        back = work.backward * images * trial.gradient.seconds
+        each["sensitivity"] = ((work.passes - 2 - work.backward) * forward + back) / iterations
+    each["report"] = forward + heldout
+    once = ("prepare", "report")
+    return {name: operations * (1 if name in once else iterations) * taken for name, taken in each.items()}

@@ -1,0 +1,214 @@
+"""A short trial of an operation's passes: seconds and memory of each, on the first images."""
+
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from hessian_surgery.curvature.memory import Watch, input_bytes
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.directions.family import MICRO, TANGENT_BYTES, Probe
+from hessian_surgery.directions.soft_accuracy import batch_gradient
+from hessian_surgery.evidence.leading_outputs import leading_outputs
+from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.evaluation import BATCH_SIZE, compute_logits
+from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.model.passes import give_back
+from hessian_surgery.operation.coefficient_fit import PRICES
+from hessian_surgery.operation.crossfit import FOLDS
+from hessian_surgery.operation.surrogate import Surrogate
+from hessian_surgery.types import Progress
+
+# Images of a forward pass on a CPU. On a GPU all passes have the size that an operation gives them.
+IMAGES = 64
+# Images of the fits, at least; with fewer, overhead would count for too much.
+FITTED = 512
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one kind of work takes.
+
+    Attributes:
+        images: how many images it was tried on.
+        seconds: for each image.
+        nbytes: the most that was held at a time beside the weights, the images and the result.
+    """
+
+    images: int
+    seconds: float
+    nbytes: int
+
+    def at(self, images: int) -> int:
+        """The bytes of a batch of so many images."""
+        return self.nbytes * images // self.images
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What an operation's work takes on this machine.
+
+    Attributes:
+        forward: a forward pass.
+        gradient: a forward and a backward pass of a batch of `MICRO` images.
+        slope: the logits' derivatives along one direction; on a CPU a forward pass.
+        fit: one evaluation of all fits to the calibration images.
+        vector: seconds to make a direction's vector and add it to a step.
+    """
+
+    forward: Pass
+    gradient: Pass
+    slope: Pass
+    fit: Pass
+    vector: float
+
+
+def try_passes(
+    classifier: Classifier,
+    space: ParameterSpace,
+    data: LabelledSet,
+    directions: int,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+) -> Trial:
+    """Do each kind of work twice on the first images of `data`; the weights come back bit for bit.
+
+    Args:
+        classifier: the model.
+        space: the weights that may move.
+        data: the calibration images.
+        directions: how many directions the fits have.
+        batch_size: images per forward pass, if given.
+        progress: told of the kinds of work done.
+    """
+    device = classifier.device
+    told = progress or (lambda done, total: None)
+    on_gpu = device.type == "cuda"
+    size = min(len(data), (batch_size or BATCH_SIZE) if on_gpu else min(batch_size or IMAGES, IMAGES))
+    most = max(size, min(TANGENT_BYTES // input_bytes(data), 8 * size)) if on_gpu else size
+    shown = data.subset(torch.arange(min(len(data), most))).resident(device)
+    some = shown.subset(torch.arange(size))
+    told(0, 4)
+    forward = _tried(lambda: compute_logits(classifier, some, size), size, device)
+    told(1, 4)
+    logits = compute_logits(classifier, shown, size).to(space.device)
+    probe = Probe(classifier, space, shown, logits, size)
+    gradient = _try_gradient(probe, device)
+    told(2, 4)
+    slope = _try_slope(probe, device) if on_gpu else forward
+    told(3, 4)
+    fit = _try_fit(logits, shown.labels, len(data.classes), directions)
+    told(4, 4)
+    return Trial(forward, gradient, slope, fit, _try_vector(space))
+
+
+def _try_gradient(probe: Probe, device: torch.device) -> Pass:
+    """The gradient of one batch of images."""
+    size = min(MICRO, probe.batch_size)
+    work = batch_gradient(probe.classifier, probe.space, probe.temperature, size, recorded=True)
+    inputs, labels = next(probe.data.batches(size, device))
+    weights = torch.ones(size, device=device)
+    with (
+        probe.classifier.evaluating(),
+        probe.space.freezing_others(probe.classifier.module),
+        torch.enable_grad(),
+    ):
+        return _tried(lambda: work(inputs, labels, weights), len(labels), device, whole=True)
+
+
+def _try_slope(probe: Probe, device: torch.device) -> Pass:
+    """The logits' derivatives along a direction, by forward mode."""
+    space = probe.space
+    direction = torch.full((space.dimension,), space.dimension**-0.5, dtype=space.dtype, device=space.device)
+    return _tried(lambda: probe.slopes(direction, None), len(probe.data), device)
+
+
+def _try_vector(space: ParameterSpace) -> float:
+    """Seconds to precondition a gradient and add it to a step."""
+    row = torch.ones(space.dimension, dtype=space.dtype, device=space.device)
+    total = torch.zeros_like(row)
+    total.add_(row / row / 2.0)
+    return _seconds(lambda: total.add_(row / row / 2.0), space.device)
+
+
+def _try_fit(logits: Tensor, labels: Tensor, classes: int, directions: int) -> Pass:
+    """The arithmetic of one evaluation of all fits: along coefficients and back."""
+    some = torch.arange(max(FITTED, len(labels))) % len(labels)
+    labels = labels[some].to(logits.device)
+    logits = logits[some.to(logits.device)]
+    outputs = leading_outputs(logits, labels)
+    changes = torch.zeros(directions, *outputs.shape, device=logits.device)
+    surrogate = Surrogate(logits, labels, classes, outputs, changes, torch.ones_like(logits[0]))
+    start = logits.new_zeros(FOLDS * len(PRICES), surrogate.size)
+    surrogate.groups  # noqa: B018 - made once, and kept
+    return _tried(lambda: surrogate.pull_back(torch.softmax(surrogate.at(start), dim=2)), len(logits), logits.device)
+
+
+def _tried(work: Callable[[], Tensor], images: int, device: torch.device, whole: bool = False) -> Pass:
+    """Seconds of the second time, and the bytes of the first.
+
+    On a CPU these are the tensors' own. With `whole` they are what the system sees, if that is
+    more: convolutions rearrange what they take. This does not grow in proportion to the images.
+    """
+    give_back()
+    watch = Watch(device)
+    if device.type == "cuda":
+        work()
+        seconds = _seconds(work, device)
+        return Pass(images, seconds / images, watch.peak())
+    with _Tally() as tally:
+        result = work()
+    held = max(tally.most, watch.peak()) if whole else tally.most
+    return Pass(images, _seconds(work, device) / images, max(0, held - result.nbytes))
+
+
+def _seconds(work: Callable[[], Tensor], device: torch.device) -> float:
+    started = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started
+
+
+class _Tally(TorchDispatchMode):
+    """Counts the bytes of tensors that are made and not freed yet.
+
+    The system's figure for a process does not tell: what was freed before is used again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._held = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for tensor in tree_leaves((args, kwargs)):
+            if isinstance(tensor, Tensor):
+                self._known.add(tensor.untyped_storage().data_ptr())
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self._count(tensor.untyped_storage())
+        return result
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        place = storage.data_ptr()
+        if place in self._known:
+            return
+        size = storage.nbytes()
+        self._known.add(place)
+        self._held += size
+        self.most = max(self.most, self._held)
+
+        def forget() -> None:
+            self._held -= size
+            self._known.discard(place)
+
+        weakref.finalize(storage, forget)

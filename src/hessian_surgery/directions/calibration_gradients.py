@@ -6,6 +6,7 @@ So the images are divided into two halves. Each image's logits change along the 
 other half, with the same coefficients for both halves; a step moves along the mean of the two.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from hessian_surgery.directions.class_gradients import TRAINING_IMAGES, gradient
 from hessian_surgery.directions.class_groups import ClassGroups
 from hessian_surgery.directions.family import Directions, Probe, scaled_changes
 from hessian_surgery.seeding import generator
+from hessian_surgery.types import Array
 
 # Images of a typical class that each half must have; with fewer, its gradients are mostly noise.
 ENOUGH = 50
@@ -36,6 +38,14 @@ def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | Non
         other = 1 - side
         return made[other][1](rows[other][i])
 
+    def combine(lengths: Array, side: int | None) -> Tensor:
+        if side is None:
+            return (combine(lengths, 0) + combine(lengths, 1)) / 2
+        vectors = made[1 - side][1]
+        own = np.zeros(len(vectors.rows))
+        own[rows[1 - side]] = lengths
+        return vectors.combine(own)
+
     device = probe.space.device
 
     def slope(i: int) -> Tensor:
@@ -55,6 +65,7 @@ def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | Non
         changes=changes,
         sides=sides,
         seen_from=seen_from,
+        combine=combine,
     )
 
 

@@ -7,7 +7,9 @@ direction: the gradient of their mean soft accuracy.
 
 import math
 from contextlib import closing
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,9 +17,10 @@ from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.directions.class_groups import ClassGroups, find_groups
-from hessian_surgery.directions.family import Directions, Probe, Vector, allocate_rows, probe_directions
+from hessian_surgery.directions.family import Directions, Probe, allocate_rows, probe_directions
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.errors import InputError
+from hessian_surgery.types import Array
 
 # How many training images class gradients are taken over, at most; but one of each class at least.
 TRAINING_IMAGES = 5000
@@ -32,14 +35,15 @@ def class_gradients(
 
     A group gets no direction if it has no training images, or if no weight affects its accuracy.
     """
-    names, vector = gradient_vectors(probe, gradient_images(training, seed), "training_data", groups)
+    names, vectors = gradient_vectors(probe, gradient_images(training, seed), "training_data", groups)
     labels = tuple(f"gradient of {name}" for name in names)
-    return probe_directions("class-gradients", labels, probe, vector)
+    found = probe_directions("class-gradients", labels, probe, vectors)
+    return replace(found, combine=lambda lengths, _: vectors.combine(lengths))
 
 
 def gradient_vectors(
     probe: Probe, images: LabelledSet, argument: str, groups: ClassGroups | None = None
-) -> tuple[tuple[str, ...], Vector]:
+) -> tuple[tuple[str, ...], "GradientVectors"]:
     """The groups of classes that have a gradient, and its unit vector (p,) for each.
 
     This takes one backward pass over the images. The gradients are preconditioned as in Adam: each
@@ -76,26 +80,44 @@ def gradient_vectors(
             if probe.progress is not None:
                 probe.progress(number + 1, len(groups))
     size = (squares / small_batches).sqrt()
-    usable, vector = _preconditioned(rows.vectors(), size + size.mean().clamp(min=1e-30), space.device)
-    return tuple(names[row] for row in usable), vector
+    found_vectors = _preconditioned(rows.vectors(), size + size.mean().clamp(min=1e-30), space.device)
+    return tuple(names[row] for row in found_vectors.rows), found_vectors
 
 
-def _preconditioned(kept: Tensor, size: Tensor, device: torch.device) -> tuple[list[int], Vector]:
-    """Which gradients (K, p) are usable, and the unit vector of each, divided by `size` (p,)."""
+@dataclass(frozen=True)
+class GradientVectors:
+    """Preconditioned gradients of unit length, made when they are asked for.
 
-    def part(i: int) -> Tensor:
-        return kept[i].to(device) / size
+    Attributes:
+        kept: the plain gradients (R, p), on the device, on the host or on disk.
+        size: what every gradient is divided by (p,).
+        rows: which of the gradients are usable (K,).
+        lengths: length of each usable one, divided by `size` (K,).
+    """
 
-    lengths = [(i, length(part(i))) for i in range(len(kept))]
-    usable = [(i, far) for i, far in lengths if math.isfinite(far) and far > SHORTEST]
+    kept: Tensor
+    size: Tensor
+    rows: tuple[int, ...]
+    lengths: tuple[float, ...]
+
+    def __call__(self, i: int) -> Tensor:
+        """The unit vector (p,) of gradient i, on the device."""
+        return self.kept[self.rows[i]].to(self.size.device) / self.size / self.lengths[i]
+
+    def combine(self, lengths: Array) -> Tensor:
+        """The sum (p,) of the unit vectors times lengths (K,), in one product."""
+        weights = torch.zeros(len(self.kept), dtype=self.kept.dtype)
+        weights[list(self.rows)] = torch.from_numpy(lengths / np.array(self.lengths)).to(weights)
+        return (weights.to(self.kept.device) @ self.kept).to(self.size.device) / self.size
+
+
+def _preconditioned(kept: Tensor, size: Tensor, device: torch.device) -> GradientVectors:
+    """The usable ones of gradients (R, p), divided by `size` (p,)."""
+    lengths = [length(row.to(device) / size) for row in kept]
+    usable = [i for i, far in enumerate(lengths) if math.isfinite(far) and far > SHORTEST]
     if not usable:
         raise InputError("parameters: no class's accuracy responds to these weights; let others move")
-
-    def vector(i: int) -> Tensor:
-        row, far = usable[i]
-        return part(row) / far
-
-    return [row for row, _ in usable], vector
+    return GradientVectors(kept, size, tuple(usable), tuple(lengths[i] for i in usable))
 
 
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -40,6 +40,8 @@ TURNS = 20
 # preconditioner of class gradients.
 MICRO = 50
 
+# Lengths (K',), side → the sum (p,) of the vectors that the images of that side see, or of all.
+Combine: TypeAlias = Callable[[Array, int | None], Tensor]
 # i → unit vector (p,) of direction i, on the weights' device.
 Vector: TypeAlias = Callable[[int], Tensor]
 
@@ -67,6 +69,7 @@ class Directions:
             without it.
         seen_from: function from i and a side to the vector (p,) along which the logit changes of
             that side's images were taken; None if that is `vector` for all.
+        combine: sums all vectors but biases at once; None if they are added one by one.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Directions:
     bias_at: int = 0
     sides: Tensor | None = None
     seen_from: Callable[[int, int], Tensor] | None = None
+    combine: Combine | None = None
 
     def __len__(self) -> int:
         return len(self.scales)
@@ -94,9 +98,18 @@ class Directions:
         biases = len(self) - len(self.changes)
         # Each bias is one weight: a vector (p,) for each would cost C · p.
         total[self.bias_at : self.bias_at + biases] = torch.from_numpy(lengths[:biases]).to(total)
-        for i in range(biases, len(self)):
-            if lengths[i]:
-                total.add_(self.side_vector(i, side), alpha=float(lengths[i]))
+        if lengths[biases:].any():
+            total.add_(self._along(lengths[biases:], side))
+        return total
+
+    def _along(self, lengths: Array, side: int | None) -> Tensor:
+        """The sum (p,) of all vectors but biases, times lengths (K',)."""
+        if self.combine is not None:
+            return self.combine(lengths, side)
+        total = torch.zeros(self.space.dimension, dtype=self.space.dtype, device=self.space.device)
+        for i, far in enumerate(lengths, start=len(self) - len(lengths)):
+            if far:
+                total.add_(self.side_vector(i, side), alpha=float(far))
         return total
 
     def side_vector(self, i: int, side: int | None) -> Tensor:
@@ -119,7 +132,6 @@ class Directions:
             left = left - left.mean(dim=2, keepdim=True)
             mean = groups.collect(left.flatten(1)) / often
             left = left - groups.spread(mean).view_as(left)
-        left = left - left.mean(dim=2, keepdim=True)
         return (1 - left.square().sum(dim=(1, 2)) / total.clamp(min=1e-30)).double().cpu().numpy()
 
 
@@ -265,20 +277,14 @@ def join(families: list[Directions]) -> Directions:
         family, own = owners[i]
         return family.side_vector(own, side)
 
+    def combine(lengths: Array, side: int | None) -> Tensor:
+        ends = np.cumsum([len(family.changes) for family in families])[:-1]
+        pairs = zip(families, np.split(lengths, ends), strict=True)
+        return torch.stack([family._along(own, side) for family, own in pairs if own.any()]).sum(dim=0)
+
     sides = next((family.sides for family in families if family.sides is not None), None)
-    return Directions(
-        name,
-        labels,
-        families[0].space,
-        vector,
-        scales,
-        families[0].outputs,
-        changes,
-        families[0].bias_unit,
-        families[0].bias_at,
-        sides,
-        seen_from,
-    )
+    joined = replace(families[0], name=name, labels=labels, scales=scales, changes=changes, sides=sides)
+    return replace(joined, vector=vector, seen_from=seen_from, combine=combine)
 
 
 def allocate_rows(count: int, dimension: int, dtype: torch.dtype, device: torch.device) -> Basis:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 # Evaluations of each function at most.
 EVALUATIONS = 64
-# A function is done if a step lowers it by less than this share.
+# A function is done if two steps in a row lower it by less than this share.
 TOLERANCE = 1e-6
 # Steps that the curvature is learnt from.
 HISTORY = 10
@@ -28,13 +28,17 @@ Evaluate = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass
 class _Search:
-    """Where B searches stand; `far` is how far along `way` each tries next."""
+    """Where B searches stand.
+
+    `far` is how far along `way` each tries next; `slow` whether the last step gained little.
+    """
 
     at: Tensor
     value: Tensor
     slope: Tensor
     way: Tensor
     far: Tensor
+    slow: Tensor
     done: Tensor
     steps: Tensor
     bends: Tensor
@@ -48,7 +52,8 @@ def minimize_all(evaluate: Evaluate, start: Tensor) -> Tensor:
     size = slope.norm(dim=1)
     history = start.new_zeros(HISTORY, *start.shape)
     far = 1 / size.clamp(min=1.0)
-    search = _Search(start, both[:, 0], slope, -slope, far, size == 0, history, history.clone())
+    slow = torch.zeros_like(size, dtype=torch.bool)
+    search = _Search(start, both[:, 0], slope, -slope, far, slow, size == 0, history, history.clone())
     for number in range(1, EVALUATIONS):
         if number % ASK == 0:
             still = (~search.done).nonzero().squeeze(1)
@@ -76,7 +81,8 @@ def _advance(search: _Search, evaluate: Evaluate, still: Tensor) -> None:
     # Where the parabola through the two values and the slope is least.
     nearer = (-promised / (2 * (value - search.value - promised)).clamp(min=1e-30)).nan_to_num(0.1).clamp(0.1, 0.5)
     stuck = ~less & (search.far * search.way.norm(dim=1) < 1e-7)
-    search.done = search.done | (less & small) | stuck
+    search.done = search.done | (less & small & search.slow) | stuck
+    search.slow = torch.where(less, small, search.slow)
     search.at = torch.where(less[:, None], search.at + step, search.at)
     search.value = torch.where(less, value, search.value)
     search.slope = torch.where(less[:, None], slope, search.slope)

@@ -6,7 +6,7 @@ nothing, and the true class accuracies of any net can be measured as precisely a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -31,6 +31,8 @@ SPREAD = 0.35
 OWN_NOISE = 0.1
 BIAS_ERROR = 0.2
 WEIGHT_ERROR = 0.05
+# Skewed problems: how often each class is drawn, as in HAM10000.
+SKEW = (600, 110, 100, 60, 50, 35, 25, 20, 15, 12)
 # Fresh images of a class that the truth is measured on.
 TRUTH = 20_000
 
@@ -44,26 +46,29 @@ class Problem:
         weight: of the net's head (C, D): log-probabilities, or near them.
         bias: of the net's head (C,).
         equal: whether each class is the first one, rotated by D / C categories; the net too.
+        often: how often each class (C,) is drawn, where 1 is the mean.
     """
 
     log_shares: Array
     weight: Array
     bias: Array
     equal: bool
+    often: Array = field(default_factory=lambda: np.ones(CLASSES))
 
     def draw(self, per_class: int, seed: Sequence[int]) -> hs.LabelledSet:
-        """Fresh images, equally many of each class."""
+        """Fresh images, `per_class` of a class on average."""
         draw = np.random.default_rng(seed)
-        counts = [_counts(np.exp(row), per_class, draw) for row in self.log_shares]
-        return _labelled(counts)
+        images = np.rint(per_class * self.often).astype(int)
+        return _labelled([_counts(np.exp(row), n, draw) for row, n in zip(self.log_shares, images, strict=True)])
 
     def truth(self, seed: Sequence[int]) -> hs.LabelledSet:
         """The images that define the truth.
 
-        Equal classes get the same images, rotated, so that a symmetric net has a true σ of 0.
+        There are equally many of each class. Equal classes get the same images, rotated, so that a
+        symmetric net has a true σ of 0.
         """
         if not self.equal:
-            return self.draw(TRUTH, seed)
+            return replace(self, often=np.ones(CLASSES)).draw(TRUTH, seed)
         first = _counts(np.exp(self.log_shares[0]), TRUTH, np.random.default_rng(seed))
         return _labelled([np.roll(first, j * CATEGORIES // CLASSES, axis=1) for j in range(CLASSES)])
 
@@ -97,6 +102,16 @@ def unequal_problem(seed: Sequence[int]) -> Problem:
     return Problem(rows, weight, BIAS_ERROR * draw.normal(size=CLASSES), equal=False)
 
 
+def skewed_problem(seed: Sequence[int]) -> Problem:
+    """The same with a few frequent and many rare classes, which the net knows about.
+
+    Any lift of a rare class costs accuracy.
+    """
+    found = unequal_problem(seed)
+    often = np.random.default_rng([*seed, 1]).permutation(SKEW) / np.mean(SKEW)
+    return replace(found, bias=found.bias + np.log(often), often=often)
+
+
 def class_accuracies(net: nn.Module, data: hs.LabelledSet) -> Array:
     """The accuracy of a net on each class (C,)."""
     with torch.no_grad():
@@ -114,7 +129,7 @@ def _counts(shares: Array, images: int, draw: np.random.Generator) -> Array:
 
 def _labelled(counts: Sequence[Array]) -> hs.LabelledSet:
     """The images of each class (n, D) as one set."""
-    labels = torch.arange(CLASSES).repeat_interleave(len(counts[0]))
+    labels = torch.arange(CLASSES).repeat_interleave(torch.tensor([len(images) for images in counts]))
     return hs.as_labelled((torch.tensor(np.concatenate(counts), dtype=torch.float32), labels), classes=NAMES)
 
 

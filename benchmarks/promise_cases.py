@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 import hessian_surgery as hs
-from benchmarks.counted_images import NAMES, Problem, class_accuracies, equal_problem, unequal_problem
+from benchmarks.counted_images import (
+    NAMES,
+    Problem,
+    class_accuracies,
+    equal_problem,
+    skewed_problem,
+    unequal_problem,
+)
 from benchmarks.figures import Figures, average, share
-from benchmarks.stated_promises import FoldWeights, stated
+from benchmarks.stated_promises import stated
 from hessian_surgery.cli.inputs import digits_net
 from hessian_surgery.types import Array
 
@@ -47,16 +53,13 @@ class Case:
     runs: int | None = None
 
 
-def measured(
-    problem: Problem, setting: Setting, number: int, net: nn.Module | None = None, **operation: Any
-) -> tuple[Run, hs.Outcome, Array]:
+def measured(problem: Problem, setting: Setting, number: int, **operation: Any) -> tuple[Run, hs.Outcome, Array]:
     """Operate on a problem's net, and measure the truth before and after.
 
     Args:
         problem: the classes and the net.
         setting: names the kind of net.
         number: of the run.
-        net: the problem's net of this kind, if it is at hand.
         operation: what `hs.operate` gets beside net and training images.
 
     Returns:
@@ -64,7 +67,7 @@ def measured(
         are the processor's: other work on the machine does not stretch them.
     """
     truth = problem.truth([number, TRUTH])
-    net = net or problem.net(setting["net"])
+    net = problem.net(setting["net"])
     before = class_accuracies(net, truth)
     started = time.process_time()
     outcome = hs.operate(net, training_data=problem.draw(TRAINING, [number, TRAIN]), **operation)
@@ -75,7 +78,7 @@ def measured(
         "run": number,
         "kept": any(record.accepted for record in outcome.iterations),
         "sigma": [float(before.std()), float(after.std())],
-        "accuracy": [float(before.mean()), float(after.mean())],
+        "accuracy": [float(np.mean(problem.often * rates)) for rates in (before, after)],
         "worst": [float(before.min()), float(after.min())],
         "difference": tests.sigma.difference,
         "interval": list(tests.sigma.interval),
@@ -154,6 +157,14 @@ def unequal_run(setting: Setting, number: int) -> Run:
     return measured(problem, setting, number, **images, config=config)[0]
 
 
+def skewed_run(setting: Setting, number: int) -> Run:
+    """The same with a few frequent and many rare classes, as many of each in both sets."""
+    problem = skewed_problem([number, MAKE])
+    images = parts(problem, setting | {"heldout": setting["per_class"]}, number)
+    config = hs.SurgeryConfig(seed=number, budget=setting["budget"])
+    return measured(problem, setting, number, **images, config=config)[0]
+
+
 def unequal_summary(setting: Setting, runs: list[Run]) -> Figures:
     """What is gained, and whether budget and interval hold."""
     budget = setting["budget"]
@@ -208,14 +219,8 @@ def folds_run(setting: Setting, number: int) -> Run:
     config = hs.SurgeryConfig(seed=number)
     calibration, heldout = hs.stratified_split(images, seed=number)
     half, _, _ = measured(problem, setting, number, calibration_data=calibration, heldout_data=heldout, config=config)
-    net = problem.net(setting["net"])
-    folds = FoldWeights(net)
-    run, outcome, truth = measured(
-        problem, setting, number, net, calibration_data=images, folds=FOLDS, config=config, observer=folds
-    )
-    fresh = problem.truth([number, TRUTH])
-    after = [float(class_accuracies(one, fresh).std()) for one in folds.nets(outcome, images)]
-    return run | {"half": half, "folds": [value - float(truth[0].std()) for value in after]}
+    run, _, _ = measured(problem, setting, number, calibration_data=images, folds=FOLDS, config=config)
+    return run | {"half": half}
 
 
 def folds_summary(setting: Setting, runs: list[Run]) -> Figures:
@@ -223,8 +228,6 @@ def folds_summary(setting: Setting, runs: list[Run]) -> Figures:
     halves = [run["half"] for run in runs]
     budget = hs.SurgeryConfig().budget
     figures = common_figures(runs, budget)
-    figures["folds' mean covered"] = share([covered(run, float(np.mean(run["folds"]))) for run in runs])
-    figures["folds' mean Δσ"] = average([float(np.mean(run["folds"])) for run in runs])
     figures |= {f"half: {name}": value for name, value in common_figures(halves, budget).items() if name != "σ before"}
     lengths = [[high - low for low, high in (run["interval"], run["half"]["interval"])] for run in runs]
     figures["length / half's"] = average([a / b for a, b in lengths if a > 0 and b > 0], unit="")
@@ -284,6 +287,7 @@ CASES = {
         unequal_run,
         unequal_summary,
     ),
+    "skewed": Case(rows(net=HIDDEN, per_class=[100, 300], budget=[0.0, 0.002, 0.005]), skewed_run, unequal_summary),
     "targets": Case(rows(net=HIDDEN, per_class=[100, 300], gain=[0.03, 0.06]), targets_run, targets_summary),
     "folds": Case(rows(net=HIDDEN, per_class=[72, 200, 600]), folds_run, folds_summary),
     "digits": Case([{}], digits_run, digits_summary, runs=8),

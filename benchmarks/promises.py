@@ -4,8 +4,8 @@ python -m benchmarks.promises --cases null,unequal --runs 100 --processes 2
 
 Truth: a net's true class accuracies are those on 20,000 fresh images of each class, which nothing
 else sees (`benchmarks/counted_images.py`). True σ is their population standard deviation, true
-accuracy their mean; a true change is that of the net as it is delivered, on the same fresh images.
-It is known to about 0.1 pp.
+accuracy their mean by how often classes are drawn; a true change is that of the net as it is
+delivered, on the same fresh images. It is known to about 0.1 pp.
 
 Cases, and what is aimed at:
 
@@ -13,6 +13,7 @@ Cases, and what is aimed at:
   runs (plus three standard errors). True σ starts at 0, so every kept step makes it worse.
 - unequal: true σ is about 6 pp. The true loss of accuracy is within the budget, and the 95 %
   interval of Δσ covers the true change.
+- skewed: the same with a few frequent and many rare classes, and as many held-out images.
 - targets: for the weakest class or two, with protected classes. If it is said that a target is
   reached or a class kept, that is true in at least 90 % of cases.
 - folds: all images in five folds, beside half of them held out: coverage, and relative length.

@@ -45,8 +45,8 @@ class OperateOptions(ConfigOptions, ModelOptions):
     folds: Annotated[
         int | None,
         typer.Option(
-            help="For few images: hold none out; operate on all, and once more without each of F folds, to judge "
-            "each image by an operation that did not see it."
+            help="For few images: hold none out; operate without each of F folds and judge on it; the mean of the "
+            "F steps is delivered."
         ),
     ] = None
     target: Annotated[
@@ -170,7 +170,7 @@ def operate_on(
     labelled = len(parts.calibration)
     sizes = f"deciding on {labelled} calibration images, reporting on {len(parts.heldout)} held-out ones"
     if folds is not None:
-        sizes = f"operating on all {labelled} images, for delivery, then without each of {folds} folds, to judge"
+        sizes = f"operating on {labelled} images, without each of {folds} folds in turn, which judges"
     try:
         with TerminalObserver(notes(), config.total_iterations, (*opened.remarks, sizes)) as terminal:
             outcome = operate_on_model(

@@ -15,6 +15,11 @@ class Difference:
     difference: float
     interval: tuple[float, float]
 
+    def widened(self, factor: float) -> "Difference":
+        """The same with an interval that reaches further by a factor, on either side."""
+        low, high = (self.difference + factor * (end - self.difference) for end in self.interval)
+        return Difference(self.difference, (low, high))
+
     def __str__(self) -> str:
         low, high = self.interval
         return f"{100 * self.difference:+.1f} pp [{100 * low:+.1f}, {100 * high:+.1f}]"

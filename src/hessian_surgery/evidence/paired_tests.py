@@ -1,7 +1,7 @@
 """Compare answers before and after: differences with intervals, a test for each class, flows."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,17 @@ class PairedTests:
     churn: float
     per_class: tuple[ClassTest, ...]
     flows: tuple[Flow, ...]
+
+    def widened(self, factor: float) -> "PairedTests":
+        """The same with intervals that reach further by a factor."""
+        return replace(
+            self,
+            sigma=self.sigma.widened(factor),
+            accuracy=self.accuracy.widened(factor),
+            balanced_accuracy=self.balanced_accuracy.widened(factor),
+            worst=self.worst.widened(factor),
+            nll_change=self.nll_change.widened(factor),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `result.json` holds."""

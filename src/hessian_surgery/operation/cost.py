@@ -60,7 +60,7 @@ class Cost:
     """An estimate.
 
     Attributes:
-        operations: how many; with folds one for each, and the delivered one.
+        operations: how many; with folds one for each.
         weights: p, the weights that may move.
         directions: what weights move along in an iteration: K spikes, class gradients.
         gradients: training images whose gradient is taken, in all.
@@ -136,7 +136,7 @@ def estimate_cost(
     saved = saved_bytes(classifier, training_data, space)
     sizes = replace(sizes, gradient=max(sizes.gradient, MICRO * saved))
     sizes, basis = _with_basis(classifier, space, training_data, calibration_data, config, sizes, saved)
-    operations, iterations = 1 + (folds or 0), config.total_iterations
+    operations, iterations = folds or 1, config.total_iterations
     memory = memory_by_stage(sizes, room)
     seconds = None if trial is None else seconds_by_stage(trial, sizes, work, operations, iterations, steps)
     return Cost(
@@ -147,8 +147,8 @@ def estimate_cost(
         products=operations * iterations * steps,
         passes=operations * work.passes,
         backward=operations * work.backward,
-        # The delivered operation passes over N images, those of the folds over (F − 1) N together.
-        images=max(1, folds or 0) * work.passes * sizes.images + operations * work.extra_images,
+        # The operations of F folds pass over (F − 1) N images together.
+        images=max(1, operations - 1) * work.passes * sizes.images + operations * work.extra_images,
         basis=basis,
         graph_bytes=sizes.graph or MICRO * saved,
         data_bytes=sizes.images * sizes.image,

@@ -1,6 +1,11 @@
-"""Folds: each image is judged by an operation that did not see it; none is held out for good."""
+"""Folds: an operation without each fold, judged on it; the delivered step is their mean.
 
-from collections.abc import Mapping
+No image is held out for good. The mean of the steps does about what the steps do on average, so
+what is measured on the folds is true of the delivered model. One more operation on all images
+would mostly gain more than was measured, and sometimes less.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,15 +25,16 @@ from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.driver import run_in_folder
 from hessian_surgery.operation.feasibility import Infeasible
+from hessian_surgery.operation.history import load_history
+from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem
-from hessian_surgery.operation.state_file import fingerprint, forget_state, state_folder
+from hessian_surgery.operation.state_file import FOUND, fingerprint, forget_state, passes_metadata, state_folder
 from hessian_surgery.seeding import generator
 from hessian_surgery.weights.tensorfile import read_tensors, save_tensors
 
 # Images of each class that an operation needs.
 FEWEST = 2
-ANSWERS = "answers.safetensors"
 
 
 @dataclass(frozen=True)
@@ -71,55 +77,91 @@ def divide(data: LabelledSet, folds: int, firsts: list[int], seed: int) -> Tenso
     return fold_of
 
 
-def answer_in_folds(
+@dataclass(frozen=True)
+class Folded:
+    """What the operations of all folds found.
+
+    Attributes:
+        answers: to each image, by the operation that did not see it.
+        records: of all iterations, fold by fold.
+        step: the mean of the operations' steps (p,); one that kept nothing counts as a step of 0.
+        moved: whether each operation kept a step.
+    """
+
+    answers: Answers
+    records: tuple[IterationRecord, ...]
+    step: Tensor
+    moved: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """What the operation without one fold found; see `Folded`."""
+
+    answers: Answers
+    records: Sequence[IterationRecord]
+    step: Tensor
+
+
+def operate_in_folds(
     problem: Problem[Any], before: Answers, fold_of: Tensor, start: Snapshot, kept: Kept, observer: Observer
-) -> tuple[Answers, list[bool]]:
-    """Operate once without each fold; the weights that are in the module now come back.
+) -> Folded:
+    """Operate once without each fold; leave the starting weights plus the mean step in the module.
 
     Args:
         problem: what is operated on, with all images.
         before: the starting model's answers to them.
         fold_of: the fold of each image (n,).
-        start: the starting weights.
+        start: the starting weights, which are in the module now.
         kept: where the state is kept.
         observer: told about progress.
 
-    Returns:
-        The answer to each image by the operation that did not see it, and whether the operation
-        without each fold kept a step.
+    Raises:
+        Infeasible: the targets are out of reach of every operation.
     """
+    space = problem.space
+    identity = _identity(problem, fold_of, kept)
+    folds = int(fold_of.max()) + 1
     after = Answers(*(torch.empty_like(t) for t in (before.predicted, before.confidence, before.nll)))
+    mean = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
+    records: list[IterationRecord] = []
     moved = []
-    with problem.space.keeping_weights():
-        problem.space.restore(start)
-        identity = _identity(problem, fold_of, kept)
-        folds = int(fold_of.max()) + 1
-        for fold in range(folds):
-            observer.fold(fold + 1, folds)
-            problem.space.restore(start)
-            unseen = (fold_of == fold).nonzero().squeeze(1)
-            try:
-                answers, kept_step = _one_fold(problem, before, unseen, _place(kept, fold), identity, kept, observer)
-            except InputError as error:
-                raise InputError(f"folds: without fold {fold + 1} of {folds}, {error}") from error
-            for whole, part in zip(vars(after).values(), vars(answers).values(), strict=True):
-                whole[unseen] = part
-            moved.append(kept_step)
-    return after, moved
+    out_of_reach: Infeasible | None = None
+    for fold in range(folds):
+        observer.fold(fold + 1, folds)
+        space.restore(start)
+        unseen = (fold_of == fold).nonzero().squeeze(1)
+        try:
+            found = _one_fold(problem, before, unseen, _place(kept, fold), identity, kept, observer)
+        except Infeasible as error:
+            # On these images the targets are out of reach: this operation changes nothing.
+            out_of_reach = error
+            found = _Fold(_some(before, unseen), (), torch.zeros_like(mean))
+        except InputError as error:
+            raise InputError(f"folds: without fold {fold + 1} of {folds}, {error}") from error
+        for whole, part in zip(vars(after).values(), vars(found.answers).values(), strict=True):
+            whole[unseen] = part
+        mean += found.step / folds
+        records += [replace(record, fold=fold + 1) for record in found.records]
+        moved.append(any(record.accepted for record in found.records))
+    if out_of_reach is not None and not records:
+        raise out_of_reach
+    space.restore(start)
+    space.perturb(mean)
+    return Folded(after, tuple(records), mean, tuple(moved))
 
 
-def unlike_warning(moved: list[bool], delivered: bool) -> tuple[str, ...]:
-    """Say that some folds' operations kept a step where the delivered one did not, or vice versa.
+def folds_ended(moved: Sequence[bool]) -> str:
+    """What the operations of the folds did, in one sentence.
 
     Args:
-        moved: whether the operation without each fold kept a step.
-        delivered: whether the delivered one did.
+        moved: whether each kept a step.
     """
-    unlike = sum(kept != delivered for kept in moved)
-    if not unlike:
-        return ()
-    what = "no step, but the delivered one did" if delivered else "a step, but the delivered one did not"
-    return (f"{unlike} of {len(moved)} operations of the folds kept {what}: the figures mix operations that differ",)
+    kept = sum(moved)
+    if not kept:
+        return f"Nothing was done: none of {len(moved)} operations, each without one fold, kept a step."
+    how = f"Each of {kept}" if kept == len(moved) else f"{kept} of {len(moved)}"
+    return f"{how} operations, each without one fold, kept a step; the delivered step is the mean of all."
 
 
 def _one_fold(
@@ -130,44 +172,50 @@ def _one_fold(
     identity: str,
     kept: Kept,
     observer: Observer,
-) -> tuple[Answers, bool]:
+) -> _Fold:
     """Operate without the images at `unseen`; answer these. A finished fold is not done again."""
-    known = _load(place, identity) if place and kept.resume else None
+    algorithm = algorithm_of(problem.config)
+    known = _load(place, identity, algorithm.record) if place and kept.resume else None
     if known is not None:
         return known
     data = problem.calibration_data
+    space = problem.space
+    start = space.flatten(space.parameters)
     seen = torch.ones(len(data), dtype=torch.bool)
     seen[unseen] = False
     rest = seen.nonzero().squeeze(1)
     base = class_accuracy(before.predicted[rest], data.labels[rest], len(data.classes))
     started = before.predicted[rest]
     part = replace(problem, calibration_data=data.subset(rest), base=base, started=started, with_front=False)
-    try:
-        records, _ = run_in_folder(algorithm_of(problem.config), part, place, kept.resume, observer)
-        moved = any(record.accepted for record in records)
-        problem.space.round_to(kept.stored_as or {})
-    except Infeasible:
-        # On these images the targets are out of reach: this operation would have changed nothing.
-        moved = False
+    records, _ = run_in_folder(algorithm, part, place, kept.resume, observer)
+    space.round_to(kept.stored_as or {})
     answers = answer(problem.classifier, data.subset(unseen), problem.batch_size)
+    step = space.flatten(space.parameters) - start
     if place is not None:
-        save_tensors(place / ANSWERS, vars(answers), {"identity": identity, "moved": "yes" if moved else "no"})
+        said = {"identity": identity, "iterations": str(len(records))} | passes_metadata(problem)
+        save_tensors(place / FOUND, vars(answers) | {"step": step}, said)
         forget_state(place)
-    return answers, moved
+    return _Fold(answers, records, step)
 
 
-def _load(place: Path, identity: str) -> tuple[Answers, bool] | None:
-    """The answers of a finished fold; None if it is not finished."""
-    path = place / ANSWERS
+def _load(place: Path, identity: str, kind: type[IterationRecord]) -> _Fold | None:
+    """What a finished fold found; None if it is not finished."""
+    path = place / FOUND
     if not path.exists():
         return None
     try:
         tensors, metadata = read_tensors(path)
         if metadata["identity"] != identity:
             raise InputError(f"resume: {place} belongs to a run with other options, weights or images; give those")
-        return Answers(**tensors), metadata["moved"] == "yes"
-    except (SafetensorError, OSError, KeyError, TypeError) as error:
+        step = tensors.pop("step")
+        return _Fold(Answers(**tensors), load_history(place, int(metadata["iterations"]), kind), step)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"resume: {path} cannot be read: {error}") from error
+
+
+def _some(answers: Answers, positions: Tensor) -> Answers:
+    """The answers to some images."""
+    return Answers(*(tensor[positions] for tensor in vars(answers).values()))
 
 
 def _identity(problem: Problem[Any], fold_of: Tensor, kept: Kept) -> str:

@@ -58,6 +58,7 @@ class IterationRecord:
         worst: the worst class's accuracy, likewise.
         per_class: class accuracies (C), likewise.
         seconds: by stage.
+        fold: the fold, from 1, that the operation was done without; None if there are no folds.
     """
 
     iteration: int
@@ -74,6 +75,7 @@ class IterationRecord:
     worst: float
     per_class: list[float]
     seconds: dict[str, float]
+    fold: int | None = None
 
     @property
     def reach(self) -> float:

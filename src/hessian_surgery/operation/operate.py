@@ -1,7 +1,7 @@
 """operate: the whole operation on a model, measured before and after on held-out images."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
+from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import Answers, answer
 from hessian_surgery.model.parameters import Snapshot
@@ -23,8 +24,9 @@ from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.cost import check_memory
 from hessian_surgery.operation.driver import Ending, run_in_folder, why_ended
 from hessian_surgery.operation.environment import environment
-from hessian_surgery.operation.folds import Kept, answer_in_folds, divide, unlike_warning
+from hessian_surgery.operation.folds import Kept, divide, folds_ended, operate_in_folds
 from hessian_surgery.operation.front import describe_front
+from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
@@ -57,15 +59,15 @@ def operate(
         training_data: images that the model was trained on; directions come from these.
         calibration_data: images that decisions are made on; if there are enough, directions too.
         heldout_data: images that only the report sees.
-        folds: instead of held-out data, for few images. The delivered model is fitted to all
-            calibration images. The same operation is done again without each of so many folds of
-            them, and the answers to a fold by the operation that did not see it are reported.
+        folds: instead of held-out data, for few images. The operation is done without each of so
+            many folds of the calibration images, and the answers to a fold by the operation that
+            did not see it are reported. The delivered step is the mean of all their steps.
         config: the settings; `SurgeryConfig()` by default, or a `LoopConfig` for the paper's loop.
         stored_as: dtypes, by tensor name, in the file that the model will be saved to; by default
             the module's. The patched weights are rounded to these before they are measured.
         folder: gets history and state after each iteration, so that a killed run can be resumed.
         resume: continue from the state in `folder`, if there is one.
-        front: also predict what other objectives and budgets would do, for the report's explorer.
+        front: also predict other objectives and budgets, for the report's explorer; not with folds.
         observer: is told about progress.
     """
     started = time.perf_counter()
@@ -115,6 +117,38 @@ def _judge(
     return Judge(None, before, divide(problem.calibration_data, folds, leaks.firsts, problem.config.seed), leaks)
 
 
+@dataclass(frozen=True)
+class _Done:
+    """What the operation, or those of all folds, did to the weights in the module.
+
+    Attributes:
+        records: of all iterations.
+        ending: what was left behind, before weights were rounded.
+        ended: why no iteration was left to do.
+        answers: to each image by the operation that did not see it; None without folds.
+    """
+
+    records: Sequence[IterationRecord]
+    ending: Ending
+    ended: str
+    answers: Answers | None = None
+
+
+def _run(
+    problem: Problem[Any], before: Answers, judge: Judge, start: Snapshot, kept: Kept, observer: Observer
+) -> _Done:
+    """Do it; the patched weights, not rounded yet, stay in the module."""
+    if judge.fold_of is None:
+        algorithm = algorithm_of(problem.config)
+        records, ending = run_in_folder(algorithm, problem, kept.folder, kept.resume, observer)
+        return _Done(records, ending, why_ended(algorithm, problem, records, ending))
+    found = operate_in_folds(problem, before, judge.fold_of, start, kept, observer)
+    data = problem.calibration_data
+    seen = answer(problem.classifier, data, problem.batch_size)
+    ending = Ending(class_accuracy(seen.predicted, data.labels, len(data.classes)))
+    return _Done(found.records, ending, folds_ended(found.moved), found.answers)
+
+
 def _operate(
     problem: Problem[Any], before: Answers, judge: Judge, start: Snapshot, kept: Kept, observer: Observer
 ) -> Outcome:
@@ -124,28 +158,25 @@ def _operate(
     for sentence in judge.leaks.sentences:
         observer.remark(sentence)
     algorithm = algorithm_of(problem.config)
-    records, ending = run_in_folder(algorithm, problem, kept.folder, kept.resume, observer)
+    done = _run(problem, before, judge, start, kept, observer)
     problem.space.round_to(kept.stored_as or {})
     data = problem.calibration_data
     after = answer(problem.classifier, data, problem.batch_size)
     calibration = BeforeAfter(data.classes, data.index, data.labels, before, after)
-    warnings = find_warnings(problem, judge.heldout, records, ending.accuracy, calibration) + judge.leaks.sentences
-    if judge.heldout is not None:
-        data = judge.heldout
-        after = answer(problem.classifier, data, problem.batch_size)
-    if judge.fold_of is not None:
-        after, moved = answer_in_folds(problem, before, judge.fold_of, start, kept, observer)
-        warnings += unlike_warning(moved, any(record.accepted for record in records))
+    warnings = find_warnings(problem, judge.heldout, done.records, done.ending.accuracy, calibration)
+    data = judge.heldout or data
+    after = done.answers or answer(problem.classifier, data, problem.batch_size)
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
-    findings = make_findings(calibration, held, algorithm.asked(problem), warnings, problem.config.seed)
-    findings = replace(findings, folds=None if judge.fold_of is None else int(judge.fold_of.max()) + 1)
+    asked = algorithm.asked(problem)
+    folds = None if judge.fold_of is None else int(judge.fold_of.max()) + 1
+    findings = make_findings(calibration, held, asked, warnings + judge.leaks.sentences, problem.config.seed, folds)
     return Outcome(
         config=problem.config,
         findings=findings,
-        iterations=tuple(records),
-        ended=why_ended(algorithm, problem, records, ending),
-        front=_front(ending, findings),
-        structure=analyse(np.array(records[0].responses.values), data.classes),
+        iterations=tuple(done.records),
+        ended=done.ended,
+        front=_front(done.ending, findings),
+        structure=analyse(np.array(done.records[0].responses.values), data.classes),
         choices=algorithm.choices(problem) | asdict(problem.passes),
         split=_split(problem, findings, judge.leaks),
         seconds=0.0,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,11 @@ from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.checkpoint import Checkpoint
 from hessian_surgery.weights.patch import WeightPatch, make_patch
 from hessian_surgery.weights.tensorfile import read_tensors, save_like, save_tensors
+
+# How much longer intervals are with folds. The operations of the folds share images, so their
+# errors are alike, and resampling images one by one understates the spread a little: without this,
+# 95 % intervals of Δσ held the truth in 92 % of 300 simulated runs.
+ALIKE = 1.06
 
 
 @dataclass(frozen=True)
@@ -70,20 +75,27 @@ class Findings:
         if self.folds is None:
             return None
         return (
-            f"The delivered model was fitted to all {len(self.heldout.labels):,} images. The figures are those of "
-            f"{self.folds} operations like it, each judged on images that it did not see."
+            f"The delivered step is the mean of {self.folds} operations, each without one fold of the "
+            f"{len(self.heldout.labels):,} images. The figures are theirs, each on the fold that it did not see."
         )
 
 
 def make_findings(
-    calibration: BeforeAfter, heldout: BeforeAfter, asked: Asked, warnings: tuple[str, ...], seed: int
+    calibration: BeforeAfter,
+    heldout: BeforeAfter,
+    asked: Asked,
+    warnings: tuple[str, ...],
+    seed: int,
+    folds: int | None = None,
 ) -> Findings:
     """All statistics, from the answers to each image; `warnings` may hold those of promises."""
     tests = paired_tests(heldout, seed)
+    if folds is not None:
+        tests = tests.widened(ALIKE)
     promises = check_promises(asked, heldout, tests.accuracy)
     verdict = judge(tests, len(heldout.labels), asked, promises)
     every = tuple(dict.fromkeys((*warnings, *promise_warnings(promises))))
-    return Findings(calibration, heldout, asked, tests, promises, verdict, every)
+    return Findings(calibration, heldout, asked, tests, promises, verdict, every, folds)
 
 
 @dataclass(frozen=True)
@@ -216,8 +228,8 @@ def load_findings(folder: Path) -> Findings:
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"run: {folder}/predictions.safetensors cannot be read: {error}") from error
     asked = Asked(**result["asked"])
-    findings = make_findings(parts[0], parts[1], asked, tuple(result["warnings"]), result["seed"])
-    return replace(findings, folds=result["split"].get("folds"))
+    folds = result["split"].get("folds")
+    return make_findings(parts[0], parts[1], asked, tuple(result["warnings"]), result["seed"], folds)
 
 
 def read_result(folder: Path) -> dict[str, Any]:

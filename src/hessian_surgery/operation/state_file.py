@@ -19,10 +19,14 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.model.passes import Passes
 from hessian_surgery.operation.problem import Problem
-from hessian_surgery.weights.tensorfile import read_tensors, save_tensors, weights_sha256
+from hessian_surgery.weights.tensorfile import read_metadata, read_tensors, save_tensors, weights_sha256
 
 # A state in a file: tensors by name, and plain values.
 Packed: TypeAlias = tuple[dict[str, Tensor], dict[str, Any]]
+
+# What a fold found, and all files that say how passes were made.
+FOUND = "answers.safetensors"
+STATES = ("state.safetensors", f"fold-*/{FOUND}", "fold-*/checkpoint/state.safetensors")
 
 S = TypeVar("S")
 Unpack: TypeAlias = Callable[[Path, Problem[Any], dict[str, Tensor], dict[str, Any], str], S]
@@ -53,9 +57,14 @@ def save_state(folder: Path, problem: Problem[Any], packed: Packed, identity: st
     """Write the state between two iterations as one file, which replaces the one before."""
     tensors, plain = packed
     storage = asdict(problem.finder.storage) if problem.finder else None
-    rest = {"identity": identity, "storage": storage, "passes": asdict(problem.passes), "algorithm": plain}
+    rest = {"identity": identity, "storage": storage, "algorithm": plain}
     held = tensors | name_weights("now", problem.space.snapshot())
-    save_tensors(_path(folder), held, {"state": json.dumps(rest)})
+    save_tensors(_path(folder), held, {"state": json.dumps(rest)} | passes_metadata(problem))
+
+
+def passes_metadata(problem: Problem[Any]) -> dict[str, str]:
+    """How a run makes its passes, for `load_passes`."""
+    return {"passes": json.dumps(asdict(problem.passes))}
 
 
 def load_passes(folder: Path) -> Passes | None:
@@ -63,13 +72,14 @@ def load_passes(folder: Path) -> Passes | None:
 
     Other passes round differently: the run would not go on bit for bit.
     """
-    if not _path(folder).exists():
+    kept = state_folder(folder)
+    path = next((path for name in STATES for path in sorted(kept.glob(name))), None)
+    if path is None:
         return None
     try:
-        made = json.loads(read_tensors(_path(folder))[1]["state"]).get("passes")
-        return None if made is None else Passes(**made)
+        return Passes(**json.loads(read_metadata(path)["passes"]))
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error
+        raise InputError(f"resume: {path} cannot be read: {error}") from error
 
 
 def load_state(folder: Path, problem: Problem[Any], identity: str, unpack: Unpack[S]) -> tuple[Problem[Any], S] | None:

@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 def run_figures(run: Run) -> "dict[str, Figure]":
     """Draw every figure of an operation; keys are file names."""
     before, after = run.findings.heldout.metrics()
-    base_sigma = run.result["before"]["calibration"]["sigma"]
     figures = {
         "classes": draw_classes(
             run.classes,
             {"before": (before.per_class, before.interval), "after": (after.per_class, after.interval)},
         ),
         "responses": draw_responses(run.responses),
-        "iterations": draw_iterations(make_convergence(base_sigma, run.result["iterations"])),
     }
+    if run.findings.folds is None:
+        base_sigma = run.result["before"]["calibration"]["sigma"]
+        figures["iterations"] = draw_iterations(make_convergence(base_sigma, run.result["iterations"]))
     if run.spikes:
         figures["spectrum"] = draw_spectrum(run.spikes, run.tolerance)
     return figures

@@ -172,7 +172,7 @@ def _iterations(run: Run) -> Section:
     series = make_convergence(run.result["before"]["calibration"]["sigma"], records)
     rows = [
         (
-            f"{record['iteration']}",
+            f"{record['iteration']}" if run.findings.folds is None else f"{record['fold']}, {record['iteration']}",
             outcome,
             percent(record["candidate_sigma"], 2),
             percent(record["sigma"], 2),
@@ -183,8 +183,17 @@ def _iterations(run: Run) -> Section:
         )
         for record, outcome, length in zip(records, series.outcomes, series.lengths, strict=True)
     ]
-    head = ("iteration", "outcome", "σ tried, pp", "σ kept, pp", "worst class %", "accuracy %")
+    head = (
+        "iteration" if run.findings.folds is None else "fold, iteration",
+        "outcome",
+        "σ tried, pp",
+        "σ kept, pp",
+        "worst class %",
+        "accuracy %",
+    )
     listed = table((*head, series.length_label, "seconds"), rows, "Iterations", "numbers")
+    if run.findings.folds is not None:
+        return Section("iterations", "Operations of the folds", f"<p>{text(run.result['ended'])}</p>" + listed)
     drawn = side_by_side(page_charts.convergence(series), page_charts.step_lengths(series))
     legend = (
         '<p class="note">Filled marks were accepted; crosses and hollow bars were rolled back. '

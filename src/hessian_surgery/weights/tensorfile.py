@@ -27,6 +27,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return tensors, file.metadata() or {}
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """Read the metadata of a safetensors file, and no tensor."""
+    with safe_open(path, framework="pt") as file:
+        return file.metadata() or {}
+
+
 def read_header(path: Path) -> str:
     """Read the header of a safetensors file: JSON, with its padding."""
     with path.open("rb") as file:

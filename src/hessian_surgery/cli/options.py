@@ -6,8 +6,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from hessian_surgery.curvature.search import SpikeSearch
-from hessian_surgery.data.sources import SPECS
+from hessian_surgery.cli.choices import DATA, HESSIAN_SAMPLES, TOLERANCE
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")]
 Seed: TypeAlias = Annotated[int, typer.Option(help="Seed of every random draw.", min=0)]
@@ -39,7 +38,7 @@ class InputOptions:
         Path | None,
         typer.Option(help="Weights file: .safetensors, .pt or .pth; by default your factory's own weights."),
     ] = None
-    data: Annotated[str | None, typer.Option(help=f"Source of all images: {SPECS}.")] = None
+    data: Annotated[str | None, typer.Option(help=f"Source of all images: {DATA}.")] = None
     training_data: Annotated[
         str | None, typer.Option(help="Images that the model was trained on; by default --data's train part.")
     ] = None
@@ -110,8 +109,7 @@ class SearchOptions(SpikeOptions):
     hessian_samples: Annotated[
         int | None,
         typer.Option(
-            help=f"n, images in the Hessian batch; by default {SpikeSearch().hessian_samples}, "
-            "or 128 in spectrum and study."
+            help=f"n, images in the Hessian batch; by default {HESSIAN_SAMPLES}, or 128 in spectrum and study."
         ),
     ] = None
 
@@ -136,7 +134,7 @@ class StudyOptions(SpikeOptions, ModelOptions):
 
     tolerance: Annotated[
         float | None,
-        typer.Option(help=f"Relative residual at which a spike has converged; by default {SpikeSearch().tolerance}."),
+        typer.Option(help=f"Relative residual at which a spike has converged; by default {TOLERANCE}."),
     ] = None
     out: Annotated[Path, typer.Option(help="Folder for the JSON and the figure.")] = Path("runs/study")
     as_json: Json = False

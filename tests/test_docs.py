@@ -16,9 +16,11 @@ from torch.utils.data import TensorDataset
 
 import hessian_surgery as hs
 from conftest import operate
+from hessian_surgery.cli.compare import choose_protocol
+from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.main import app
-from hessian_surgery.cli.operate import OperateOptions
+from hessian_surgery.cli.operate_options import OperateOptions
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -86,8 +88,8 @@ def test_command_parses(line):
     if name == "operate":
         options = OperateOptions(**given)
         refuse_unused(options, choose_config(options))
-    if name == "compare" and given["methods"]:
-        hs.Protocol(methods=tuple(given["methods"].split(",")))
+    if name == "compare":
+        choose_protocol(CompareOptions(**given))
 
 
 def test_there_are_commands():

@@ -9,6 +9,26 @@ from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
+
+from hessian_surgery.cli.groups import GROUPS
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help shows options under headings, in plain text."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then each group of options, then the others."""
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *GROUPS, "Help")}
+        for own in self.get_params(ctx):
+            kind = "Arguments" if own.param_type_name == "argument" else "Help"
+            record = own.get_help_record(ctx)
+            if record is not None:
+                groups[getattr(own, "rich_help_panel", None) or kind].append(record)
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
 
 
 def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) -> None:
@@ -38,4 +58,4 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) 
     ]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {own.name: own.annotation for own in parameters}
-    app.command(name, help=text)(call)
+    app.command(name, cls=GroupedCommand, help=text, short_help=text)(call)

@@ -16,7 +16,6 @@ from hessian_surgery.cli.configs import choose_config
 from hessian_surgery.cli.folders import check_comparison_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, choose_device, digits_net, open_model, recorded_options
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.parse_numbers import parse_numbers
 from hessian_surgery.cli.progress import BarObserver
 from hessian_surgery.cli.tables import print_fronts
 from hessian_surgery.comparison.advice import Advice, advise
@@ -32,6 +31,7 @@ from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.parse_numbers import parse_amounts
 from hessian_surgery.report.comparison_page import comparison_page
 from hessian_surgery.report.figure_files import save_figures
 from hessian_surgery.report.write_report import PAGE
@@ -109,14 +109,11 @@ def open_with_images(options: CompareOptions) -> tuple[OpenedModel, LabelledSet]
 
 
 def choose_protocol(options: CompareOptions) -> Protocol:
-    """Return the protocol that the options ask for; their budgets are percentage points."""
+    """Return the protocol that the options ask for."""
     methods = FROM_LOGITS if options.logits else DEFAULT
     if options.methods is not None:
         methods = tuple(name.strip() for name in options.methods.split(","))
-    points = None if options.budgets is None else parse_numbers("budgets", options.budgets)
-    if points is not None and not all(-100 < point < 100 for point in points):
-        raise InputError(f"budgets: got {options.budgets}; give percentage points of accuracy between -100 and 100")
-    budgets = BUDGETS if points is None else tuple(point / 100 for point in points)
+    budgets = BUDGETS if options.budgets is None else parse_amounts("budgets", options.budgets)
     return Protocol(methods, options.splits, budgets, options.epochs, options.seed, options.part)  # type: ignore[arg-type]
 
 

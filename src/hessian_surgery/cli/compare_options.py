@@ -4,21 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from hessian_surgery.cli.choices import METHODS
-from hessian_surgery.cli.options import (
-    ConfigOptions,
-    Figures,
-    InputOptions,
-    Json,
-    Splits,
-)
-
-METHODS_HELP = (
-    f"Methods, separated by commas: {', '.join(METHODS)}, or chains such as focal+spikes; "
-    "by default all that do not train, except operate:spikes and operate:both."
-)
+from hessian_surgery.cli.choices import METHODS, PARTS
+from hessian_surgery.cli.groups import COMPARISON, MODEL, OUTPUT, option
+from hessian_surgery.cli.options import ConfigOptions, Figures, InputOptions, Json, Splits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,24 +14,48 @@ class CompareOptions(ConfigOptions, InputOptions):
     """The options of `compare`."""
 
     logits: Annotated[
-        Path | None, typer.Option(help="Stored logits, .safetensors, instead of a model and its data.")
-    ] = None
-    methods: Annotated[str | None, typer.Option(help=METHODS_HELP)] = None
-    splits: Splits = 5
-    budgets: Annotated[
-        str | None,
-        typer.Option(
-            help="Accuracies that may be given up, in pp; by default -0.3,-0.1,0,0.2,0.5,1 (negative: gained)."
+        Path | None,
+        option(
+            MODEL, "Stored logits, .safetensors, instead of a model and its data.", "FILE", default="the model's own"
         ),
     ] = None
-    epochs: Annotated[int, typer.Option(help="Epochs of each training.")] = 15
+    methods: Annotated[
+        str | None,
+        option(
+            COMPARISON,
+            f"Methods, separated by commas: {', '.join(METHODS)}, or chains such as focal+spikes.",
+            "NAMES",
+            choices=METHODS,
+            default="all that do not train, except operate:spikes and operate:both",
+        ),
+    ] = None
+    budgets: Annotated[
+        str | None,
+        option(
+            COMPARISON,
+            "Accuracies that may be given up, such as 0,0.2pp; negative: to be gained.",
+            "AMOUNTS",
+            default="-0.3pp,-0.1pp,0,0.2pp,0.5pp,1pp",
+        ),
+    ] = None
+    splits: Splits = 5
+    epochs: Annotated[int, option(COMPARISON, "Epochs of each training.", "N")] = 15
     part: Annotated[
         str,
-        typer.Option(help="Images to use: all; development, a fixed half; or final, judged on the other half."),
+        option(
+            COMPARISON,
+            "Images to use: all; development, a fixed half; or final, judged on the other half.",
+            choices=PARTS,
+        ),
     ] = "all"
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder to keep table, figure, logits, predictions and patch in; by default nothing is."),
+        option(
+            OUTPUT,
+            "Folder to keep table, figure, logits, predictions and patch in.",
+            "DIR",
+            default="nothing is kept",
+        ),
     ] = None
     as_json: Json = False
     figures: Figures = None

@@ -94,11 +94,11 @@ STUDIES: tuple[Row, ...] = (
 )
 
 
-def make_app(text: str) -> typer.Typer:
-    """Make an empty group of commands."""
+def make_app(text: str, completion: bool) -> typer.Typer:
+    """Make an empty group of commands; the outermost one installs the shell's completion."""
     return typer.Typer(
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=completion,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         help=text,
@@ -106,9 +106,10 @@ def make_app(text: str) -> typer.Typer:
 
 
 app = make_app(
-    "Lift the weak classes of a trained classifier by a small step in weight space, and protect the strong ones."
+    "Lift the weak classes of a trained classifier by a small step in weight space, and protect the strong ones.",
+    completion=True,
 )
-studies = make_app("Run one of the paper's experiments on a classifier; its weights do not change.")
+studies = make_app("Run one of the paper's experiments on a classifier; its weights do not change.", completion=False)
 
 
 def _show_version(asked: bool) -> None:

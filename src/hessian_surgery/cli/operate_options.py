@@ -4,95 +4,113 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from hessian_surgery.cli.options import (
-    ConfigOptions,
-    DryRun,
-    Figures,
-    Json,
-    ModelOptions,
-)
+from hessian_surgery.cli.choices import BOUNDS, CONTROLS, FAMILIES, SENSITIVITIES, TARGETS
+from hessian_surgery.cli.groups import GOAL, LOOP, MODEL, OPERATION, OUTPUT, flag, option
+from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, Json, ModelOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperateOptions(ConfigOptions, ModelOptions):
-    """The options of `operate`."""
+class GoalOptions:
+    """What to improve, what to protect, and at what price."""
 
-    out: Annotated[Path, typer.Option(help="Run folder to write; it must not hold another run.")] = Path("runs/operate")
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out, if any.")] = False
-    as_json: Json = False
-    dry_run: DryRun = False
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            help="For few images: hold none out; operate on all, and once more without each of F folds, to judge "
-            "each image by an operation that did not see it."
-        ),
-    ] = None
     target: Annotated[
         str | None,
-        typer.Option(
-            help="What to improve: sigma (σ, the spread of class accuracies), worst (the worst class), or accuracies "
-            "such as cat=0.8,dog=0.75; by default sigma."
+        option(
+            GOAL,
+            "sigma (σ, the spread of class accuracies), worst (the worst class), or accuracies to reach, such as "
+            "cat=80%,dog=75%.",
+            f"[{'|'.join(TARGETS)}|CLASS=ACCURACY,…]",
+            choices=TARGETS,
+            default="sigma",
         ),
     ] = None
     protect: Annotated[
         str | None,
-        typer.Option(help="Classes to protect, such as ship,truck; by default those above the mean accuracy."),
+        option(GOAL, "Classes to protect, such as ship,truck.", "NAMES", default="those above the mean accuracy"),
     ] = None
     max_drop: Annotated[
-        float | None,
-        typer.Option(
-            help="Accuracy that a protected class may lose, as a fraction; by default σ, at most 0.1; 0.01 in a loop."
+        str | None,
+        option(
+            GOAL,
+            "Accuracy that a protected class may lose, such as 2pp.",
+            "AMOUNT",
+            default="σ, at most 10pp; 1pp in a loop",
         ),
     ] = None
-    classes_of_interest: Annotated[
-        str | None,
-        typer.Option(
-            help="Classes that get directions of their own, such as cat,dog, where there are so many that others "
-            "share one."
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperateOptions(GoalOptions, ConfigOptions, ModelOptions):
+    """The options of `operate`."""
+
+    folds: Annotated[
+        int | None,
+        option(
+            MODEL,
+            "For few images: hold none out; operate on all, and again without each of F folds, to judge each image by "
+            "an operation that did not see it.",
+            "F",
+            default="no folds: images are held out",
         ),
     ] = None
     budget: Annotated[
-        float | None, typer.Option(help="Overall accuracy that may be given up, as a fraction; by default 0.002.")
-    ] = None
-    directions: Annotated[
         str | None,
-        typer.Option(
-            help="What to move along, besides biases: class-gradients, spikes or both; by default class-gradients."
-        ),
-    ] = None
-    iterations: Annotated[
-        int | None, typer.Option(help="Maximum number of iterations; by default 1, or 15 per phase in a loop.")
-    ] = None
-    phases: Annotated[
-        int | None, typer.Option(help="Loop only: how many phases, each with the next K spikes; by default 1.")
-    ] = None
-    sensitivity: Annotated[
-        str | None,
-        typer.Option(
-            help="Loop only: how the effect of spikes on classes is measured: gradients, or differences (2K passes); "
-            "by default gradients."
-        ),
-    ] = None
-    amplitude: Annotated[
-        float | None, typer.Option(help="Loop only: length of the first step; by default set from the curvature.")
-    ] = None
-    control: Annotated[
-        str | None,
-        typer.Option(help="Loop only: how the length of later steps adapts: gamma or adam; by default gamma."),
-    ] = None
-    bound: Annotated[
-        str | None,
-        typer.Option(help="Loop only: bound on a step: ball, or box with a bound for each spike; by default ball."),
-    ] = None
-    exponent: Annotated[
-        str | None,
-        typer.Option(help="Loop only: a class counts by its error to the power p: give p, or auto; by default 2."),
+        option(GOAL, "Overall accuracy that may be given up: 0.5pp, 0.5% or 0.005.", "AMOUNT", default="0.2pp"),
     ] = None
     accept: Annotated[
         Path | None,
-        typer.Option(help="TOML file of criteria for the held-out images; if one is not met, the exit code is 3."),
+        option(
+            GOAL,
+            "TOML file of criteria for the held-out images; if one is not met, the exit code is 3.",
+            "FILE",
+            default="no criteria",
+        ),
     ] = None
+    out: Annotated[Path, option(OUTPUT, "Run folder to write; it must not hold another run.", "DIR")] = Path(
+        "runs/operate"
+    )
+    resume: Annotated[bool, flag(OUTPUT, "Continue the unfinished run in --out, if any.", "--resume")] = False
+    dry_run: DryRun = False
+    as_json: Json = False
     figures: Figures = None
+    directions: Annotated[
+        str | None,
+        option(OPERATION, "What to move along, besides biases.", choices=FAMILIES, default="class-gradients"),
+    ] = None
+    classes_of_interest: Annotated[
+        str | None,
+        option(
+            OPERATION,
+            "Classes that get directions of their own, such as cat,dog, where there are so many that others share one.",
+            "NAMES",
+            default="those with a target",
+        ),
+    ] = None
+    iterations: Annotated[
+        int | None, option(OPERATION, "Maximum number of iterations.", "N", default="1; 15 per phase in a loop")
+    ] = None
+    phases: Annotated[int | None, option(LOOP, "How many phases, each with the next K spikes.", "N", default="1")] = (
+        None
+    )
+    sensitivity: Annotated[
+        str | None,
+        option(
+            LOOP,
+            "How the effect of spikes on classes is measured; differences take 2K passes.",
+            choices=SENSITIVITIES,
+            default="gradients",
+        ),
+    ] = None
+    amplitude: Annotated[
+        float | None, option(LOOP, "Length of the first step.", "X", default="set from the curvature")
+    ] = None
+    control: Annotated[
+        str | None, option(LOOP, "How the length of later steps adapts.", choices=CONTROLS, default="gamma")
+    ] = None
+    bound: Annotated[
+        str | None,
+        option(LOOP, "Bound on a step; a box has one for each spike.", choices=BOUNDS, default="ball"),
+    ] = None
+    exponent: Annotated[
+        str | None, option(LOOP, "A class counts by its error to this power.", "[P|auto]", default="2")
+    ] = None

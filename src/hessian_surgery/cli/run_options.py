@@ -6,21 +6,15 @@ from typing import Annotated
 
 import typer
 
-from hessian_surgery.cli.options import (
-    Figures,
-    Json,
-    OutputFile,
-    Patch,
-    RunFolder,
-    Seed,
-)
+from hessian_surgery.cli.groups import OUTPUT, flag, option
+from hessian_surgery.cli.options import Figures, Json, OutputFile, Patch, RunFolder, Seed
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
     """The options of `demo`."""
 
-    out: Annotated[Path, typer.Option(help="Run folder; it replaces an earlier demo there.")] = Path("runs/demo")
+    out: Annotated[Path, option(OUTPUT, "Run folder; it replaces an earlier demo there.", "DIR")] = Path("runs/demo")
     seed: Seed = 0
     as_json: Json = False
 
@@ -30,10 +24,17 @@ class ReportOptions:
     """The options of `report`."""
 
     run: RunFolder
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a table.")] = False
-    html: Annotated[bool, typer.Option("--html", help="Write report.html again.")] = False
+    markdown: Annotated[bool, flag(OUTPUT, "Print Markdown instead of a table.", "--markdown")] = False
+    html: Annotated[bool, flag(OUTPUT, "Write report.html again.", "--html")] = False
     comparison: Annotated[
-        Path | None, typer.Option("--compare", help="With --html: show the front of the comparison in this folder too.")
+        Path | None,
+        option(
+            OUTPUT,
+            "With --html: show the front of the comparison in this folder too.",
+            "DIR",
+            name="--compare",
+            default="no front of a comparison",
+        ),
     ] = None
     figures: Figures = None
     as_json: Json = False
@@ -50,7 +51,7 @@ class CardOptions:
 class ApplyOptions:
     """The options of `apply`."""
 
-    base: Annotated[Path, typer.Argument(help="File that the patch was made for.")]
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="File that the patch was made for.")]
     patch: Patch
     out: OutputFile
 
@@ -59,6 +60,6 @@ class ApplyOptions:
 class RevertOptions:
     """The options of `revert`."""
 
-    patched: Annotated[Path, typer.Argument(help="The patched file.")]
+    patched: Annotated[Path, typer.Argument(metavar="PATCHED", help="The patched file.")]
     patch: Patch
     out: OutputFile

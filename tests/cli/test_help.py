@@ -1,6 +1,7 @@
 """Help: it is quick, and what it says is what the rooms do."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -58,6 +59,14 @@ def test_no_file_of_options_imports_a_room():
         names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         own = {name for name in names if name.startswith("hessian_surgery.")}
         assert all(name.startswith("hessian_surgery.cli.") for name in own)
+
+
+@pytest.mark.parametrize("row", [*COMMANDS, *STUDIES], ids=lambda row: row[0])
+def test_a_command_is_a_function_of_its_options(row):
+    _, kind, place, _ = row
+    module, _, function = place.partition(":")
+    found = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
+    assert found.__annotations__ == {"options": kind, "return": None}
 
 
 def test_the_lists_of_public_names_agree():

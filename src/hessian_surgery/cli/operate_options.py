@@ -4,39 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from hessian_surgery.cli.choices import BOUNDS, CONTROLS, FAMILIES, SENSITIVITIES, TARGETS
+from hessian_surgery.cli.choices import BOUNDS, CONTROLS, FAMILIES, SENSITIVITIES
 from hessian_surgery.cli.groups import GOAL, LOOP, MODEL, OPERATION, OUTPUT, flag, option
-from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, Json, ModelOptions
-
-
-@dataclass(frozen=True, kw_only=True)
-class GoalOptions:
-    """What to improve, what to protect, and at what price."""
-
-    target: Annotated[
-        str | None,
-        option(
-            GOAL,
-            "sigma (σ, the spread of class accuracies), worst (the worst class), or accuracies to reach, such as "
-            "cat=80%,dog=75%.",
-            f"[{'|'.join(TARGETS)}|CLASS=ACCURACY,…]",
-            choices=TARGETS,
-            default="sigma",
-        ),
-    ] = None
-    protect: Annotated[
-        str | None,
-        option(GOAL, "Classes to protect, such as ship,truck.", "NAMES", default="those above the mean accuracy"),
-    ] = None
-    max_drop: Annotated[
-        str | None,
-        option(
-            GOAL,
-            "Accuracy that a protected class may lose, such as 2pp.",
-            "AMOUNT",
-            default="σ, at most 10pp; 1pp in a loop",
-        ),
-    ] = None
+from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, GoalOptions, Json, ModelOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from hessian_surgery.cli.choices import DATA, DATA_KINDS, LOSSES, MODELS, PLACES, PRECISIONS, PRESETS
-from hessian_surgery.cli.groups import COMPARISON, MACHINE, MODEL, OPERATION, OUTPUT, SPIKES, flag, option
+from hessian_surgery.cli.choices import DATA, DATA_KINDS, LOSSES, MODELS, PLACES, PRECISIONS, PRESETS, TARGETS
+from hessian_surgery.cli.groups import COMPARISON, GOAL, MACHINE, MODEL, OPERATION, OUTPUT, SPIKES, flag, option
 
 # What stands for a network in help texts.
 NETWORK = f"[{'|'.join(MODELS)}|MODULE:FACTORY]"
@@ -173,6 +173,36 @@ class ConfigOptions(SearchOptions):
         ),
     ] = "default"
     batch_size: Annotated[int | None, option(MACHINE, "Images per forward pass.", "N", default="by trial")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoalOptions:
+    """What to improve, what to protect, and at what price."""
+
+    target: Annotated[
+        str | None,
+        option(
+            GOAL,
+            "sigma (σ, the spread of class accuracies), worst (the worst class), or accuracies to reach, such as "
+            "cat=80%,dog=75%.",
+            f"[{'|'.join(TARGETS)}|CLASS=ACCURACY,…]",
+            choices=TARGETS,
+            default="sigma",
+        ),
+    ] = None
+    protect: Annotated[
+        str | None,
+        option(GOAL, "Classes to protect, such as ship,truck.", "NAMES", default="those above the mean accuracy"),
+    ] = None
+    max_drop: Annotated[
+        str | None,
+        option(
+            GOAL,
+            "Accuracy that a protected class may lose, such as 2pp.",
+            "AMOUNT",
+            default="σ, at most 10pp; 1pp in a loop",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

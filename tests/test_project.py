@@ -11,6 +11,7 @@ PACKAGE = ROOT / "src/hessian_surgery"
 RANKS = (
     "types",
     "errors",
+    "parse_numbers",
     "version",
     "seeding",
     "import_by_name",

@@ -1,55 +1,63 @@
-"""Hessian Surgery: lift the weak classes of a classifier by a small step in weight space."""
+"""Hessian Surgery: lift the weak classes of a classifier by a small step in weight space.
 
-from hessian_surgery.baselines.finetune import FinetuneConfig, finetune
-from hessian_surgery.baselines.outputs import ModelOutputs, load_logits
-from hessian_surgery.comparison.advice import Advice, advise
-from hessian_surgery.comparison.compare import compare, compare_logits
-from hessian_surgery.comparison.fronts import Fronts, Row
-from hessian_surgery.comparison.protocol import Protocol
-from hessian_surgery.curvature.basis import Storage
-from hessian_surgery.curvature.deflation import Deflated
-from hessian_surgery.curvature.density import Density, spectral_density
-from hessian_surgery.curvature.gauss_newton import GaussNewton
-from hessian_surgery.curvature.hessian import Hessian
-from hessian_surgery.curvature.lanczos import Spectrum, lanczos
-from hessian_surgery.curvature.operators import FunctionOperator
-from hessian_surgery.curvature.search import SpikeSearch
-from hessian_surgery.data.labelled import LabelledSet, as_labelled
-from hessian_surgery.data.readers.digits import digits
-from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
-from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.asked import Asked
-from hessian_surgery.evidence.before_after import BeforeAfter
-from hessian_surgery.evidence.deciles import ClassGroup
-from hessian_surgery.evidence.difference import Difference
-from hessian_surgery.evidence.effective_rank import SensitivityStructure
-from hessian_surgery.evidence.metrics import Metrics
-from hessian_surgery.evidence.paired_tests import ClassTest, Flow, PairedTests
-from hessian_surgery.evidence.promises import Promise
-from hessian_surgery.evidence.verdict import Verdict
-from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
-from hessian_surgery.model.parameters import ParameterSpace, parameter_space
-from hessian_surgery.model.smallnet import train_smallnet
-from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
-from hessian_surgery.operation.iteration_record import IterationRecord, StepRecord
-from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.operate import operate
-from hessian_surgery.operation.outcome import Findings, Outcome
-from hessian_surgery.paper.config import LoopConfig
-from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
-from hessian_surgery.paper.loop_record import LoopRecord
-from hessian_surgery.paper.plan import Plan, plan
-from hessian_surgery.paper.presets import paper_config
-from hessian_surgery.paper.sensitivity import sensitivity
-from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
-from hessian_surgery.report.write_report import write_report
-from hessian_surgery.studies.bulk_walk import BulkWalk, bulk_walk
-from hessian_surgery.studies.effective_rank import EffectiveRank, effective_rank_study
-from hessian_surgery.studies.linearization import Linearization, linearization
-from hessian_surgery.studies.spectrum import SpectrumReport, spectrum_study
-from hessian_surgery.studies.stability import Stability, stability
+A public name is imported when it is first used, so that `hessian-surgery --help` needs no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from hessian_surgery.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from hessian_surgery.baselines.finetune import FinetuneConfig, finetune
+    from hessian_surgery.baselines.outputs import ModelOutputs, load_logits
+    from hessian_surgery.comparison.advice import Advice, advise
+    from hessian_surgery.comparison.compare import compare, compare_logits
+    from hessian_surgery.comparison.fronts import Fronts, Row
+    from hessian_surgery.comparison.protocol import Protocol
+    from hessian_surgery.curvature.basis import Storage
+    from hessian_surgery.curvature.deflation import Deflated
+    from hessian_surgery.curvature.density import Density, spectral_density
+    from hessian_surgery.curvature.gauss_newton import GaussNewton
+    from hessian_surgery.curvature.hessian import Hessian
+    from hessian_surgery.curvature.lanczos import Spectrum, lanczos
+    from hessian_surgery.curvature.operators import FunctionOperator
+    from hessian_surgery.curvature.search import SpikeSearch
+    from hessian_surgery.data.labelled import LabelledSet, as_labelled
+    from hessian_surgery.data.readers.digits import digits
+    from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
+    from hessian_surgery.errors import InputError
+    from hessian_surgery.evidence.asked import Asked
+    from hessian_surgery.evidence.before_after import BeforeAfter
+    from hessian_surgery.evidence.deciles import ClassGroup
+    from hessian_surgery.evidence.difference import Difference
+    from hessian_surgery.evidence.effective_rank import SensitivityStructure
+    from hessian_surgery.evidence.metrics import Metrics
+    from hessian_surgery.evidence.paired_tests import ClassTest, Flow, PairedTests
+    from hessian_surgery.evidence.promises import Promise
+    from hessian_surgery.evidence.verdict import Verdict
+    from hessian_surgery.model.classifier import Classifier
+    from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
+    from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+    from hessian_surgery.model.smallnet import train_smallnet
+    from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+    from hessian_surgery.operation.iteration_record import IterationRecord, StepRecord
+    from hessian_surgery.operation.observer import Observer
+    from hessian_surgery.operation.operate import operate
+    from hessian_surgery.operation.outcome import Findings, Outcome
+    from hessian_surgery.paper.config import LoopConfig
+    from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
+    from hessian_surgery.paper.loop_record import LoopRecord
+    from hessian_surgery.paper.plan import Plan, plan
+    from hessian_surgery.paper.presets import paper_config
+    from hessian_surgery.paper.sensitivity import sensitivity
+    from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
+    from hessian_surgery.report.write_report import write_report
+    from hessian_surgery.studies.bulk_walk import BulkWalk, bulk_walk
+    from hessian_surgery.studies.effective_rank import EffectiveRank, effective_rank_study
+    from hessian_surgery.studies.linearization import Linearization, linearization
+    from hessian_surgery.studies.spectrum import SpectrumReport, spectrum_study
+    from hessian_surgery.studies.stability import Stability, stability
 
 __all__ = [
     "Advice",
@@ -127,3 +135,72 @@ __all__ = [
     "train_smallnet",
     "write_report",
 ]
+
+# Where each public name is: the imports above, for use when the program runs.
+_PLACES = {
+    "baselines.finetune": "FinetuneConfig finetune",
+    "baselines.outputs": "ModelOutputs load_logits",
+    "comparison.advice": "Advice advise",
+    "comparison.compare": "compare compare_logits",
+    "comparison.fronts": "Fronts Row",
+    "comparison.protocol": "Protocol",
+    "curvature.basis": "Storage",
+    "curvature.deflation": "Deflated",
+    "curvature.density": "Density spectral_density",
+    "curvature.gauss_newton": "GaussNewton",
+    "curvature.hessian": "Hessian",
+    "curvature.lanczos": "Spectrum lanczos",
+    "curvature.operators": "FunctionOperator",
+    "curvature.search": "SpikeSearch",
+    "data.labelled": "LabelledSet as_labelled",
+    "data.readers.digits": "digits",
+    "data.splits": "cap_per_class hessian_batch stratified_split",
+    "errors": "InputError",
+    "evidence.asked": "Asked",
+    "evidence.before_after": "BeforeAfter",
+    "evidence.deciles": "ClassGroup",
+    "evidence.difference": "Difference",
+    "evidence.effective_rank": "SensitivityStructure",
+    "evidence.metrics": "Metrics",
+    "evidence.paired_tests": "ClassTest Flow PairedTests",
+    "evidence.promises": "Promise",
+    "evidence.verdict": "Verdict",
+    "model.classifier": "Classifier",
+    "model.losses": "class_balanced cross_entropy focal",
+    "model.parameters": "ParameterSpace parameter_space",
+    "model.smallnet": "train_smallnet",
+    "operation.config": "OperationConfig SurgeryConfig",
+    "operation.iteration_record": "IterationRecord StepRecord",
+    "operation.observer": "Observer",
+    "operation.operate": "operate",
+    "operation.outcome": "Findings Outcome",
+    "paper.config": "LoopConfig",
+    "paper.diagnosis": "Diagnosis diagnose",
+    "paper.loop_record": "LoopRecord",
+    "paper.plan": "Plan plan",
+    "paper.presets": "paper_config",
+    "paper.sensitivity": "sensitivity",
+    "paper.sensitivity_gradients": "gradient_sensitivity",
+    "report.write_report": "write_report",
+    "studies.bulk_walk": "BulkWalk bulk_walk",
+    "studies.effective_rank": "EffectiveRank effective_rank_study",
+    "studies.linearization": "Linearization linearization",
+    "studies.spectrum": "SpectrumReport spectrum_study",
+    "studies.stability": "Stability stability",
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    """The public names, and what the module holds besides."""
+    return sorted({*globals(), *__all__})

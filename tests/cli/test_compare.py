@@ -16,7 +16,7 @@ from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
-SHORT = ["--splits", "2", "--budgets", "0,0.2", "--hessian-samples", "64"]
+SHORT = ["--splits", "2", "--budgets", "0,0.2pp", "--hessian-samples", "64"]
 PAIRED = {"paired_vs_class_bias", "paired_vs_spikes"}
 FIGURES = {"delta_accuracy", "sigma", "sigma_se", "sigma_spread", "worst", "balanced_accuracy"}
 
@@ -145,7 +145,10 @@ def test_written_logits_are_read_again(finished, tmp_path, run, capsys):
         (["--data", "digits", "--methods", "magic"], "methods: got 'magic'; give some of nothing"),
         (["--data", "digits", "--methods", "spikes:x"], "methods: got 'spikes:x'"),
         (["--data", "digits", "--budgets", "x"], "budgets: got 'x'"),
-        (["--data", "digits", "--budgets", "100"], "budgets: got 100; give percentage points"),
+        (
+            ["--data", "digits", "--budgets", "100"],
+            "budgets: got 100; that is 10000 pp; write",
+        ),
         (["--data", "digits", "--splits", "0"], "splits: got 0; it must be at least 1"),
         (["--data", "digits", "--epochs", "0"], "epochs: got 0; it must be at least 1"),
         (["--data", "digits", "--spikes", "0"], "spikes: got 0"),

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from safetensors.torch import load_file
 from test_operate import check_contract
 
 import hessian_surgery as hs
+from hessian_surgery.model.smallnet import SmallNet
 
 SHORT = ["--budget", "0.01", "--max-drop", "0.03", "--iterations", "1"]
 LOOP = ["--preset", "loop", "--iterations", "2", "--hessian-samples", "64", "--amplitude", "0.02"]
@@ -90,6 +92,24 @@ def test_apply_and_revert_give_back_the_files(run, capsys, tmp_path, checkpoint,
     assert model != (tmp_path / "base.safetensors").read_bytes()
     assert run("revert", "run/model.safetensors", "run/patch.safetensors", "--out", "again.safetensors") == 0
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "base.safetensors").read_bytes()
+
+
+def test_a_file_of_old_torch_is_operated_on_applied_and_reverted(run, capsys, tmp_path, trained):
+    """As public `.th` files are: from DataParallel, without BatchNorm's counters, no archive."""
+    counted = ((name, t) for name, t in trained.state_dict().items() if not name.endswith("num_batches_tracked"))
+    weights = OrderedDict((f"module.{name}", tensor) for name, tensor in counted)
+    torch.save({"state_dict": weights, "best_prec1": 92.1}, "old.th", _use_new_zipfile_serialization=False)
+    assert (
+        run("operate", "--model", "smallnet", "--checkpoint", "old.th", "--data", "digits", *SHORT, "--out", "run") == 0
+    )
+    assert run("apply", "old.th", "run/patch.safetensors", "--out", "patched.th") == 0
+    patched = torch.load("patched.th", weights_only=True)
+    net = SmallNet(10)
+    net.load_state_dict({name.removeprefix("module."): t for name, t in patched["state_dict"].items()})
+    assert not torch.equal(net.fc.bias, trained.fc.bias)
+    assert torch.equal(load_file("run/model.safetensors")["fc.bias"], net.fc.bias)
+    assert run("revert", "patched.th", "run/patch.safetensors", "--out", "again.th") == 0
+    assert (tmp_path / "again.th").read_bytes() == (tmp_path / "old.th").read_bytes()
 
 
 def test_report_makes_every_statistic_again(run, capsys, tmp_path, checkpoint):

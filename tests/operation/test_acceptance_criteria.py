@@ -34,6 +34,12 @@ def test_each_criterion_that_is_not_met_is_named(tmp_path):
     ]
 
 
+def test_text_may_have_a_unit(tmp_path):
+    text = "minimum_accuracy = '60%'\nmaximum_drop = '3pp'\n[classes.dog]\nmaximum_drop = '0.05'\n"
+    number = "minimum_accuracy = 0.6\nmaximum_drop = 0.03\n[classes.dog]\nmaximum_drop = 0.05\n"
+    assert criteria(tmp_path, text) == criteria(tmp_path, number)
+
+
 def test_a_limit_that_is_just_met_is_met(tmp_path):
     found = criteria(tmp_path, "minimum_accuracy = 0.7\nmaximum_drop = 0.2\n")
     assert unmet(found, images((9, 9), (7, 7))) == []
@@ -44,7 +50,10 @@ def test_a_limit_that_is_just_met_is_met(tmp_path):
     [
         ("", "asks for nothing; give minimum_accuracy or maximum_drop"),
         ("minimum_acuracy = 0.5", "minimum_acuracy in .* is no criterion; give minimum_accuracy, maximum_drop or"),
-        ("minimum_accuracy = '0.5'", "minimum_accuracy is '0.5' in .*; give a fraction from 0 to 1"),
+        ("minimum_accuracy = 'half'", "minimum_accuracy: got 'half', which is not a number"),
+        ("minimum_accuracy = '60'", "minimum_accuracy: got 60; write 60% or 0.6"),
+        ("minimum_accuracy = '600%'", "minimum_accuracy is 6.0 in .*; give a fraction from 0 to 1"),
+        ("[classes.cat]\nmaximum_drop = '0.5'", "classes.cat.maximum_drop: got 0.5; that is 50 pp; write 50pp"),
         ("minimum_accuracy = 60", "minimum_accuracy is 60 in .*; give a fraction from 0 to 1"),
         ("maximum_drop = true", "maximum_drop is True"),
         ("maximum_drop = nan", "maximum_drop is nan"),

@@ -1,10 +1,13 @@
 import json
+import zipfile
+from collections import OrderedDict
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
+from torch import nn
 
 import hessian_surgery as hs
 from hessian_surgery.weights.apply_patch import apply_patch, revert_patch
@@ -66,20 +69,61 @@ def test_a_header_that_another_program_wrote_is_kept(tmp_path):
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "base.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"state_dict": w, "epoch": 3}])
-def test_torch_files_come_back_tensor_for_tensor(tmp_path, wrap):
-    draw = torch.Generator().manual_seed(0)
-    base, patched = (random_weights(draw, torch.float32, ["module.a", "module.b"]) for _ in range(2))
-    torch.save(wrap(base), tmp_path / "base.pt")
-    source = read_checkpoint(tmp_path / "base.pt")
-    stripped = {name.removeprefix("module."): t for name, t in patched.items()}
-    make_patch(source.weights, stripped, source.sha256).save(tmp_path / "patch.safetensors")
+def state(seed, prefix="module."):
+    """Weights of a small net with BatchNorm, as torch before 0.4.1 wrote them."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4), nn.Linear(4, 2))
+    kept = [(prefix + n, t + seed) for n, t in net.state_dict().items() if not n.endswith("num_batches_tracked")]
+    return OrderedDict(kept)
+
+
+def entries(path):
+    """What a zip archive holds; its checksums are compared."""
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        return {entry.filename: archive.read(entry) for entry in archive.infolist()}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda w: w,
+        lambda w: {"optimizer": [torch.ones(3)], "state_dict": w, "best": 92.1, "again": w["module.0.weight"]},
+    ],
+)
+def test_torch_files_come_back_byte_for_byte(tmp_path, wrap, legacy):
+    base, patched = state(0), state(1)
+    original, patch_file = tmp_path / "base.th", tmp_path / "patch.safetensors"
+    torch.save(wrap(base), original, _use_new_zipfile_serialization=not legacy)
+    source = read_checkpoint(original)
+    assert next(iter(source.weights)) == "0.weight"
+    plain = {name.removeprefix("module."): tensor for name, tensor in patched.items()}
+    make_patch(source.weights, plain, source.sha256).save(patch_file)
+    apply_patch(original, patch_file, tmp_path / "patched.th")
+    now = torch.load(tmp_path / "patched.th", weights_only=True)
+    assert now.keys() == wrap(base).keys()
+    assert all(torch.equal(now.get("state_dict", now)[name], tensor) for name, tensor in patched.items())
+    assert len((tmp_path / "patched.th").read_bytes()) == len(original.read_bytes())
+    if not legacy:
+        before, after = entries(original), entries(tmp_path / "patched.th")
+        assert before.keys() == after.keys()
+        assert before["base/data.pkl"] == after["base/data.pkl"]
+    revert_patch(tmp_path / "patched.th", patch_file, tmp_path / "again.th")
+    assert (tmp_path / "again.th").read_bytes() == original.read_bytes()
+
+
+def test_names_that_share_values_in_a_torch_file_may_differ_afterwards(tmp_path):
+    shared = torch.arange(3.0)
+    torch.save({"a": shared, "b": shared, "c": torch.ones(1).expand(4)}, tmp_path / "base.pt")
+    base = read_checkpoint(tmp_path / "base.pt").weights
+    make_patch(base, {"a": torch.ones(3), "b": shared, "c": torch.arange(4.0)}).save(tmp_path / "patch.safetensors")
     apply_patch(tmp_path / "base.pt", tmp_path / "patch.safetensors", tmp_path / "patched.pt")
+    now = torch.load(tmp_path / "patched.pt", weights_only=True)
+    assert (now["a"].tolist(), now["b"].tolist(), now["c"].tolist()) == ([1, 1, 1], [0, 1, 2], [0, 1, 2, 3])
     revert_patch(tmp_path / "patched.pt", tmp_path / "patch.safetensors", tmp_path / "again.pt")
-    now, again = (torch.load(tmp_path / name, weights_only=True) for name in ("patched.pt", "again.pt"))
-    assert now.keys() == again.keys() == wrap(base).keys()
-    now, again = (content.get("state_dict", content) for content in (now, again))
-    assert all(torch.equal(now[name], patched[name]) and torch.equal(again[name], base[name]) for name in base)
+    again = torch.load(tmp_path / "again.pt", weights_only=True)
+    assert all(torch.equal(again[name], base[name]) for name in base)
 
 
 def test_other_files_are_refused_and_nothing_is_written(tmp_path):

@@ -80,3 +80,31 @@ def test_weights_that_do_not_fit_are_named(tmp_path, weights):
     save_file({"bias": weights["bias"]}, path)
     with pytest.raises(hs.InputError, match="lacks 'weight'"):
         load_weights(nn.Linear(3, 2), read_checkpoint(path))
+
+
+class Wrapped(nn.Module):
+    """A net with a part that is called `module`, as DataParallel calls all of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.module = nn.BatchNorm1d(3)
+        self.fc = nn.Linear(3, 2)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_what_load_state_dict_takes_is_taken(tmp_path, counted):
+    stored = {n: t + 1 for n, t in Wrapped().state_dict().items() if counted or not n.endswith("num_batches_tracked")}
+    torch.save(stored, tmp_path / "model.th")
+    model = Wrapped()
+    model.load_state_dict(stored)
+    load_weights(found := Wrapped(), read_checkpoint(tmp_path / "model.th"))
+    assert all(torch.equal(found.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+    del stored["module.running_mean"]
+    torch.save(stored, tmp_path / "model.th")
+    with pytest.raises(hs.InputError, match=r"lacks 'module\.running_mean'; give the --model"):
+        load_weights(Wrapped(), read_checkpoint(tmp_path / "model.th"))
+
+
+def test_a_net_that_is_one_batchnorm(tmp_path):
+    torch.save({n: t for n, t in nn.BatchNorm1d(3).state_dict().items() if t.ndim}, tmp_path / "model.th")
+    load_weights(nn.BatchNorm1d(3), read_checkpoint(tmp_path / "model.th"))

@@ -1,17 +1,8 @@
 """`hessian-surgery card`: a model card."""
 
-from dataclasses import dataclass
-
-from hessian_surgery.cli.options import RunFolder
+from hessian_surgery.cli.run_options import CardOptions
 from hessian_surgery.report.card import model_card
 from hessian_surgery.report.run import load_run
-
-
-@dataclass(frozen=True, kw_only=True)
-class CardOptions:
-    """The options of `card`."""
-
-    run: RunFolder
 
 
 def card(options: CardOptions) -> None:

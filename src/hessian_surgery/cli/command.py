@@ -1,44 +1,61 @@
-"""Turn dataclasses into commands: each field is an option, and a command takes one object."""
+"""Turn dataclasses into commands: each field is an option, and a command takes one object.
 
+A command's function is imported when it is called, so that `--help` needs no torch.
+"""
+
+import importlib
 import inspect
-from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
-Options = TypeVar("Options")
+from hessian_surgery.cli.groups import GROUPS
 
 
-def add_command(
-    app: typer.Typer, kind: type[Options], name: str | None = None
-) -> Callable[[Callable[[Options], None]], Callable[[Options], None]]:
-    """Register a function of options as a command; its docstring is the help text.
+class GroupedCommand(TyperCommand):
+    """A command whose help shows options under headings, in plain text."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then each group of options, then the others."""
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *GROUPS, "Help")}
+        for own in self.get_params(ctx):
+            kind = "Arguments" if own.param_type_name == "argument" else "Help"
+            record = own.get_help_record(ctx)
+            if record is not None:
+                groups[getattr(own, "rich_help_panel", None) or kind].append(record)
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+
+def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) -> None:
+    """Register a command.
 
     Args:
         app: the group that the command belongs to.
+        name: the command's name.
         kind: a dataclass of options; its fields have annotated types.
-        name: the command's name; by default the function's name.
+        place: `module:function` in this room; the function takes an object of `kind`.
+        text: the help text.
     """
 
-    def register(function: Callable[[Options], None]) -> Callable[[Options], None]:
-        def call(**given: Any) -> None:
-            function(kind(**given))
+    def call(**given: Any) -> None:
+        module, _, function = place.partition(":")
+        getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)(kind(**given))
 
-        hints = get_type_hints(kind, include_extras=True)
-        parameters = [
-            inspect.Parameter(
-                own.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if own.default is MISSING else own.default,
-                annotation=hints[own.name],
-            )
-            for own in fields(kind)  # type: ignore[arg-type]
-        ]
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {own.name: own.annotation for own in parameters}
-        call.__doc__ = function.__doc__
-        app.command(name or function.__name__)(call)
-        return function
-
-    return register
+    hints = get_type_hints(kind, include_extras=True)
+    parameters = [
+        inspect.Parameter(
+            own.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if own.default is MISSING else own.default,
+            annotation=hints[own.name],
+        )
+        for own in fields(kind)
+    ]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {own.name: own.annotation for own in parameters}
+    app.command(name, cls=GroupedCommand, help=text, short_help=text)(call)

@@ -3,29 +3,25 @@
 import copy
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
-from hessian_surgery.baselines.finetune import FINETUNES
 from hessian_surgery.baselines.model_edits import apply_edits
 from hessian_surgery.baselines.outputs import load_logits
-from hessian_surgery.baselines.posthoc import FROM_LOGITS, POSTHOC
+from hessian_surgery.baselines.posthoc import FROM_LOGITS
+from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.configs import choose_config
 from hessian_surgery.cli.folders import check_comparison_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, choose_device, digits_net, open_model, recorded_options
-from hessian_surgery.cli.options import ConfigOptions, Figures, InputOptions, Json, Splits
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.parse_numbers import parse_numbers
 from hessian_surgery.cli.progress import BarObserver
 from hessian_surgery.cli.tables import print_fronts
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.compare import compare as compare_model
 from hessian_surgery.comparison.compare import compare_logits
-from hessian_surgery.comparison.entries import DEFAULT, WHOLE
+from hessian_surgery.comparison.entries import DEFAULT
 from hessian_surgery.comparison.figure import draw_fronts
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
@@ -35,6 +31,7 @@ from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.parse_numbers import parse_amounts
 from hessian_surgery.report.comparison_page import comparison_page
 from hessian_surgery.report.figure_files import save_figures
 from hessian_surgery.report.write_report import PAGE
@@ -42,39 +39,6 @@ from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.checkpoint import stored_state
 from hessian_surgery.weights.patch import make_patch
 from hessian_surgery.weights.tensorfile import save_tensors
-
-METHODS_HELP = (
-    f"Methods, separated by commas: {', '.join((*POSTHOC, *WHOLE, *FINETUNES))}, or chains such as focal+spikes; "
-    "by default all that do not train, except operate:spikes and operate:both."
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions(ConfigOptions, InputOptions):
-    """The options of `compare`."""
-
-    logits: Annotated[
-        Path | None, typer.Option(help="Stored logits, .safetensors, instead of a model and its data.")
-    ] = None
-    methods: Annotated[str | None, typer.Option(help=METHODS_HELP)] = None
-    splits: Splits = 5
-    budgets: Annotated[
-        str | None,
-        typer.Option(
-            help="Accuracies that may be given up, in pp; by default -0.3,-0.1,0,0.2,0.5,1 (negative: gained)."
-        ),
-    ] = None
-    epochs: Annotated[int, typer.Option(help="Epochs of each training.")] = 15
-    part: Annotated[
-        str,
-        typer.Option(help="Images to use: all; development, a fixed half; or final, judged on the other half."),
-    ] = "all"
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder to keep table, figure, logits, predictions and patch in; by default nothing is."),
-    ] = None
-    as_json: Json = False
-    figures: Figures = None
 
 
 def compare(options: CompareOptions) -> None:
@@ -145,14 +109,11 @@ def open_with_images(options: CompareOptions) -> tuple[OpenedModel, LabelledSet]
 
 
 def choose_protocol(options: CompareOptions) -> Protocol:
-    """Return the protocol that the options ask for; their budgets are percentage points."""
+    """Return the protocol that the options ask for."""
     methods = FROM_LOGITS if options.logits else DEFAULT
     if options.methods is not None:
         methods = tuple(name.strip() for name in options.methods.split(","))
-    points = None if options.budgets is None else parse_numbers("budgets", options.budgets)
-    if points is not None and not all(-100 < point < 100 for point in points):
-        raise InputError(f"budgets: got {options.budgets}; give percentage points of accuracy between -100 and 100")
-    budgets = BUDGETS if points is None else tuple(point / 100 for point in points)
+    budgets = BUDGETS if options.budgets is None else parse_amounts("budgets", options.budgets)
     return Protocol(methods, options.splits, budgets, options.epochs, options.seed, options.part)  # type: ignore[arg-type]
 
 

@@ -4,12 +4,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hessian_surgery.cli.options import ConfigOptions
-from hessian_surgery.cli.parse_numbers import parse_number
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.errors import InputError
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.paper.presets import paper_config
+from hessian_surgery.parse_numbers import parse_accuracy, parse_amount, parse_number
 
 
 def given_options(options: object) -> dict[str, Any]:
@@ -31,6 +31,9 @@ def choose_config(options: ConfigOptions, default: OperationConfig | None = None
         if "targets" not in own:
             raise InputError(f"target: got {given['target']!r}, but the loop takes sigma or worst; leave out --preset")
         given["targets"] = parse_targets(given.pop("target"))
+    for option in ("budget", "max_drop"):
+        if option in given:
+            given[option] = parse_amount(option, given[option])
     for option in ("protect", "classes_of_interest"):
         if option in given:
             given[option] = tuple(name.strip() for name in given[option].split(","))
@@ -63,12 +66,12 @@ def refuse_unused(options: ConfigOptions, config: OperationConfig) -> None:
 
 
 def parse_targets(text: str) -> dict[str, float]:
-    """Read accuracies by class name from `cat=0.8,dog=0.75`; names may hold equals signs."""
+    """Read accuracies by class name from `cat=0.8,dog=75%`; names may hold equals signs."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     names = [name.strip() for name, _, _ in pairs]
     if not all(names) or not all(value.strip() for _, _, value in pairs) or len(set(names)) < len(names):
-        raise InputError(f"target: got {text!r}; give sigma, worst, or accuracies such as cat=0.8,dog=0.75, each once")
-    return {name: parse_number("target", value) for name, (_, _, value) in zip(names, pairs, strict=True)}
+        raise InputError(f"target: got {text!r}; give sigma, worst, or accuracies such as cat=0.8,dog=75%, each once")
+    return {name: parse_accuracy("target", value) for name, (_, _, value) in zip(names, pairs, strict=True)}
 
 
 def _preset(text: str, control: str | None, default: OperationConfig) -> OperationConfig:

@@ -3,18 +3,16 @@
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
-import typer
 from rich.console import Console
 
 from hessian_surgery.cli.configs import choose_config
+from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.folders import check_empty, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.operate import show_cost
-from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, Json, ModelOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import TerminalObserver
 from hessian_surgery.cli.tables import print_diagnosis
@@ -27,26 +25,6 @@ from hessian_surgery.report.diagnosis_page import diagnosis_page
 from hessian_surgery.report.figure_files import diagnosis_figures, save_figures
 from hessian_surgery.report.write_report import PAGE
 from hessian_surgery.version import SCHEMA_VERSION
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiagnoseOptions(ConfigOptions, ModelOptions):
-    """The options of `diagnose`."""
-
-    as_json: Json = False
-    dry_run: DryRun = False
-    sensitivity: Annotated[
-        str | None,
-        typer.Option(help="How S is measured: gradients, or differences (2K passes); by default gradients."),
-    ] = None
-    epsilon: Annotated[
-        float | None, typer.Option(help="Length of the probe; by default the amplitude that the loop starts with.")
-    ] = None
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder to keep report.html and diagnosis.json in; by default nothing is kept."),
-    ] = None
-    figures: Figures = None
 
 
 def diagnose(options: DiagnoseOptions) -> None:

@@ -10,13 +10,13 @@ from torch import nn
 from hessian_surgery.cli.configs import given_options
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import notes
-from hessian_surgery.cli.parse_numbers import parse_numbers
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.sources import IMAGE_KINDS, PARTS, Parts, open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
+from hessian_surgery.parse_numbers import parse_numbers
 from hessian_surgery.weights.checkpoint import Checkpoint, load_weights, read_checkpoint
 
 # Options that do not change what is found.

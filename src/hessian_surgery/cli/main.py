@@ -1,40 +1,104 @@
 """The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 any other error."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.markup import escape
 
-from hessian_surgery.cli.card import CardOptions, card
 from hessian_surgery.cli.command import add_command
-from hessian_surgery.cli.compare import CompareOptions, compare
-from hessian_surgery.cli.demo import DemoOptions, demo
-from hessian_surgery.cli.diagnose import DiagnoseOptions, diagnose
-from hessian_surgery.cli.operate import OperateOptions, operate
+from hessian_surgery.cli.compare_options import CompareOptions
+from hessian_surgery.cli.diagnose_options import DiagnoseOptions
+from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.output import notes
-from hessian_surgery.cli.patch import ApplyOptions, RevertOptions, apply, revert
-from hessian_surgery.cli.predictors import PredictorsOptions, study_predictors
-from hessian_surgery.cli.report import ReportOptions, report
-from hessian_surgery.cli.spectrum import SpectrumOptions, spectrum
-from hessian_surgery.cli.study import (
+from hessian_surgery.cli.run_options import ApplyOptions, CardOptions, DemoOptions, ReportOptions, RevertOptions
+from hessian_surgery.cli.study_options import (
     BulkWalkOptions,
+    PredictorsOptions,
     ProbeOptions,
+    SpectrumOptions,
     StabilityOptions,
-    study_bulk_walk,
-    study_effective_rank,
-    study_linearization,
-    study_stability,
 )
 from hessian_surgery.errors import InputError
 from hessian_surgery.version import __version__
 
+# Name, options, where the function is, help text.
+Row: TypeAlias = tuple[str, type, str, str]
+COMMANDS: tuple[Row, ...] = (
+    ("demo", DemoOptions, "demo:demo", "Train a small net on long-tailed, noisy digits and operate on it, in seconds."),
+    (
+        "operate",
+        OperateOptions,
+        "operate:operate",
+        "Operate on a classifier; write the patched model, the patch and the evidence.",
+    ),
+    (
+        "diagnose",
+        DiagnoseOptions,
+        "diagnose:diagnose",
+        "Show whether there is anything to gain by operating; the model does not change.",
+    ),
+    (
+        "compare",
+        CompareOptions,
+        "compare:compare",
+        "Compare the operation with simpler methods at equal accuracy, and advise which to use.",
+    ),
+    (
+        "report",
+        ReportOptions,
+        "report:report",
+        "Show a finished run; every statistic is computed again from the stored predictions.",
+    ),
+    ("card", CardOptions, "card:card", "Print a model card for the patched model, in Hugging Face's format."),
+    ("apply", ApplyOptions, "patch:apply", "Patch a checkpoint file."),
+    ("revert", RevertOptions, "patch:revert", "Get the original checkpoint file back, byte for byte."),
+    (
+        "spectrum",
+        SpectrumOptions,
+        "spectrum:spectrum",
+        "Find leading eigenvalues with residuals, and the spectral density, of the loss curvature.",
+    ),
+)
+STUDIES: tuple[Row, ...] = (
+    (
+        "stability",
+        StabilityOptions,
+        "study:study_stability",
+        "Find how much spikes depend on the Hessian batch and on the number of Lanczos steps.",
+    ),
+    (
+        "bulk-walk",
+        BulkWalkOptions,
+        "study:study_bulk_walk",
+        "Walk in the bulk, along the spikes and at random, and compare what happens to the loss.",
+    ),
+    (
+        "linearization",
+        ProbeOptions,
+        "study:study_linearization",
+        "Compare predicted changes of class accuracy with measured ones, at many step lengths.",
+    ),
+    (
+        "effective-rank",
+        ProbeOptions,
+        "study:study_effective_rank",
+        "Find how many independent exchanges S offers, and how much of that is noise.",
+    ),
+    (
+        "predictors",
+        PredictorsOptions,
+        "predictors:study_predictors",
+        "Relate what diagnose finds to the gain that compare measures, over many models.",
+    ),
+)
 
-def make_app(text: str) -> typer.Typer:
-    """Make an empty group of commands."""
+
+def make_app(text: str, completion: bool) -> typer.Typer:
+    """Make an empty group of commands; the outermost one installs the shell's completion."""
     return typer.Typer(
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=completion,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         help=text,
@@ -42,9 +106,10 @@ def make_app(text: str) -> typer.Typer:
 
 
 app = make_app(
-    "Lift the weak classes of a trained classifier by a small step in weight space, and protect the strong ones."
+    "Lift the weak classes of a trained classifier by a small step in weight space, and protect the strong ones.",
+    completion=True,
 )
-studies = make_app("Run one of the paper's experiments on a classifier; its weights do not change.")
+studies = make_app("Run one of the paper's experiments on a classifier; its weights do not change.", completion=False)
 
 
 def _show_version(asked: bool) -> None:
@@ -63,21 +128,11 @@ def options(
     """Lift the weak classes of a trained classifier by a small step in weight space."""
 
 
-add_command(app, DemoOptions)(demo)
-add_command(app, OperateOptions)(operate)
-add_command(app, DiagnoseOptions)(diagnose)
-add_command(app, SpectrumOptions)(spectrum)
+for row in COMMANDS:
+    add_command(app, *row)
+for row in STUDIES:
+    add_command(studies, *row)
 app.add_typer(studies, name="study")
-add_command(studies, StabilityOptions, "stability")(study_stability)
-add_command(studies, BulkWalkOptions, "bulk-walk")(study_bulk_walk)
-add_command(studies, ProbeOptions, "linearization")(study_linearization)
-add_command(studies, ProbeOptions, "effective-rank")(study_effective_rank)
-add_command(studies, PredictorsOptions, "predictors")(study_predictors)
-add_command(app, CompareOptions)(compare)
-add_command(app, ReportOptions)(report)
-add_command(app, CardOptions)(card)
-add_command(app, ApplyOptions)(apply)
-add_command(app, RevertOptions)(revert)
 
 
 def main() -> None:

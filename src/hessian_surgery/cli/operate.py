@@ -1,10 +1,10 @@
 """`hessian-surgery operate`: operate on a trained classifier."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.console import Console
 from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.folders import check_run_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
-from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, Json, ModelOptions
+from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import BarObserver, TerminalObserver
 from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
@@ -32,89 +32,6 @@ from hessian_surgery.report.write_report import PAGE
 
 # The exit code if the run is written but a criterion of --accept is not met.
 NOT_ACCEPTED = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperateOptions(ConfigOptions, ModelOptions):
-    """The options of `operate`."""
-
-    out: Annotated[Path, typer.Option(help="Run folder to write; it must not hold another run.")] = Path("runs/operate")
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out, if any.")] = False
-    as_json: Json = False
-    dry_run: DryRun = False
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            help="For few images: hold none out; operate without each of F folds and judge on it; the mean of the "
-            "F steps is delivered."
-        ),
-    ] = None
-    target: Annotated[
-        str | None,
-        typer.Option(
-            help="What to improve: sigma (σ, the spread of class accuracies), worst (the worst class), or accuracies "
-            "such as cat=0.8,dog=0.75; by default sigma."
-        ),
-    ] = None
-    protect: Annotated[
-        str | None,
-        typer.Option(help="Classes to protect, such as ship,truck; by default those above the mean accuracy."),
-    ] = None
-    max_drop: Annotated[
-        float | None,
-        typer.Option(
-            help="Accuracy that a protected class may lose, as a fraction; by default σ, at most 0.1; 0.01 in a loop."
-        ),
-    ] = None
-    classes_of_interest: Annotated[
-        str | None,
-        typer.Option(
-            help="Classes that get directions of their own, such as cat,dog, where there are so many that others "
-            "share one."
-        ),
-    ] = None
-    budget: Annotated[
-        float | None, typer.Option(help="Overall accuracy that may be given up, as a fraction; by default 0.002.")
-    ] = None
-    directions: Annotated[
-        str | None,
-        typer.Option(
-            help="What to move along, besides biases: class-gradients, spikes or both; by default class-gradients."
-        ),
-    ] = None
-    iterations: Annotated[
-        int | None, typer.Option(help="Maximum number of iterations; by default 1, or 15 per phase in a loop.")
-    ] = None
-    phases: Annotated[
-        int | None, typer.Option(help="Loop only: how many phases, each with the next K spikes; by default 1.")
-    ] = None
-    sensitivity: Annotated[
-        str | None,
-        typer.Option(
-            help="Loop only: how the effect of spikes on classes is measured: gradients, or differences (2K passes); "
-            "by default gradients."
-        ),
-    ] = None
-    amplitude: Annotated[
-        float | None, typer.Option(help="Loop only: length of the first step; by default set from the curvature.")
-    ] = None
-    control: Annotated[
-        str | None,
-        typer.Option(help="Loop only: how the length of later steps adapts: gamma or adam; by default gamma."),
-    ] = None
-    bound: Annotated[
-        str | None,
-        typer.Option(help="Loop only: bound on a step: ball, or box with a bound for each spike; by default ball."),
-    ] = None
-    exponent: Annotated[
-        str | None,
-        typer.Option(help="Loop only: a class counts by its error to the power p: give p, or auto; by default 2."),
-    ] = None
-    accept: Annotated[
-        Path | None,
-        typer.Option(help="TOML file of criteria for the held-out images; if one is not met, the exit code is 3."),
-    ] = None
-    figures: Figures = None
 
 
 def operate(options: OperateOptions) -> None:

@@ -1,4 +1,4 @@
-"""The options that several commands share, in groups."""
+"""The options that several commands share."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,25 +6,25 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from hessian_surgery.curvature.search import SpikeSearch
-from hessian_surgery.data.sources import SPECS
+from hessian_surgery.cli.choices import DATA, DATA_KINDS, LOSSES, MODELS, PLACES, PRECISIONS, PRESETS, TARGETS
+from hessian_surgery.cli.groups import COMPARISON, GOAL, MACHINE, MODEL, OPERATION, OUTPUT, SPIKES, flag, option
 
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")]
-Seed: TypeAlias = Annotated[int, typer.Option(help="Seed of every random draw.", min=0)]
-DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Show what the run would cost, and stop.")]
-Figures: TypeAlias = Annotated[Path | None, typer.Option(help="Write the figures to this folder too, as SVG and PNG.")]
-RunFolder: TypeAlias = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
-OutputFile: TypeAlias = Annotated[Path, typer.Option(help="File to write; it must not exist.")]
-Patch: TypeAlias = Annotated[Path, typer.Argument(help="The patch.safetensors of a run.")]
-Splits: TypeAlias = Annotated[int, typer.Option(help="How many times the images are split into halves.")]
-Model: TypeAlias = Annotated[
-    str, typer.Option(help="The network: resnet18, resnet34, resnet50, smallnet, or package.module:factory.")
+# What stands for a network in help texts.
+NETWORK = f"[{'|'.join(MODELS)}|MODULE:FACTORY]"
+
+Json: TypeAlias = Annotated[bool, flag(OUTPUT, "Print one JSON object on stdout, and nothing else.", "--json")]
+Seed: TypeAlias = Annotated[int, option(MACHINE, "Seed of every random draw.", "N", minimum=0)]
+DryRun: TypeAlias = Annotated[bool, flag(OUTPUT, "Show what the run would cost, and stop.", "--dry-run")]
+Figures: TypeAlias = Annotated[
+    Path | None, option(OUTPUT, "Write the figures to this folder too, as SVG and PNG.", "DIR", default="nowhere")
 ]
+RunFolder: TypeAlias = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+OutputFile: TypeAlias = Annotated[Path, option(OUTPUT, "File to write; it must not exist.", "FILE")]
+Patch: TypeAlias = Annotated[Path, typer.Argument(metavar="PATCH", help="The patch.safetensors of a run.")]
+Splits: TypeAlias = Annotated[int, option(COMPARISON, "How many times the images are split into halves.", "N")]
 Loss: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        help="Loss that the model was trained with: cross-entropy, focal or class-balanced; by default cross-entropy."
-    ),
+    option(SPIKES, "Loss that the model was trained with.", choices=LOSSES, default="cross-entropy"),
 ]
 
 
@@ -33,33 +33,72 @@ class InputOptions:
     """Which model, and which data."""
 
     model: Annotated[
-        str | None, typer.Option(help="The network, as for operate; by default the demo's, with --data digits.")
+        str | None,
+        option(MODEL, "The network.", NETWORK, choices=MODELS, default="the demo's, with --data digits"),
     ] = None
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Weights file: .safetensors, .pt or .pth; by default your factory's own weights."),
+        option(
+            MODEL,
+            "Weights file: .safetensors, or .pt, .pth or .th with weights only.",
+            "FILE",
+            default="your factory's own weights",
+        ),
     ] = None
-    data: Annotated[str | None, typer.Option(help=f"Source of all images: {SPECS}.")] = None
+    data: Annotated[
+        str | None,
+        option(
+            MODEL,
+            f"Source of all images: {DATA}.",
+            "SOURCE",
+            choices=DATA_KINDS,
+            default="none; then give each part",
+        ),
+    ] = None
     training_data: Annotated[
-        str | None, typer.Option(help="Images that the model was trained on; by default --data's train part.")
+        str | None,
+        option(
+            MODEL,
+            "Images that the model was trained on.",
+            "SOURCE",
+            choices=DATA_KINDS,
+            default="--data's train part",
+        ),
     ] = None
     calibration_data: Annotated[
-        str | None, typer.Option(help="Images to make decisions on; by default half of --data's test part.")
+        str | None,
+        option(
+            MODEL, "Images to make decisions on.", "SOURCE", choices=DATA_KINDS, default="half of --data's test part"
+        ),
     ] = None
     heldout_data: Annotated[
         str | None,
-        typer.Option(help="Images to measure the result on; by default the other half of --data's test part."),
+        option(
+            MODEL,
+            "Images to measure the result on.",
+            "SOURCE",
+            choices=DATA_KINDS,
+            default="the other half of --data's test part",
+        ),
     ] = None
     image_size: Annotated[
         int | None,
-        typer.Option(help="Resize images to squares with this side, in pixels; by default no resizing.", min=1),
+        option(MODEL, "Resize images to squares with this side.", "PIXELS", default="the images' own size", minimum=1),
     ] = None
     mean: Annotated[
-        str | None, typer.Option(help="Channel means, such as 0.49,0.48,0.45; by default the checkpoint's.")
+        str | None,
+        option(
+            MODEL, "Channel means, such as 0.49,0.48,0.45.", "R,G,B", default="the checkpoint's, else no normalisation"
+        ),
     ] = None
-    std: Annotated[str | None, typer.Option(help="Channel standard deviations; by default the checkpoint's.")] = None
+    std: Annotated[
+        str | None, option(MODEL, "Channel standard deviations, with --mean.", "R,G,B", default="the checkpoint's")
+    ] = None
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default cuda if there is one, else cpu.")
+        str | None,
+        option(
+            MACHINE, "cpu, cuda, cuda:1, …", "NAME", choices=("cpu", "cuda"), default="cuda if there is one, else cpu"
+        ),
     ] = None
     seed: Seed = 0
 
@@ -69,7 +108,7 @@ class ModelOptions(InputOptions):
     """Which model (required), and which data."""
 
     # Without `field` the inherited default would make --model optional.
-    model: Model = field()
+    model: Annotated[str, option(MODEL, "The network.", NETWORK, choices=MODELS)] = field()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,25 +117,30 @@ class SpikeOptions:
 
     spikes: Annotated[
         int | None,
-        typer.Option(help="K, how many spikes (outlier Hessian eigenvectors) to find; by default C − 1 for C classes."),
+        option(
+            SPIKES,
+            "How many spikes (outlier Hessian eigenvectors) to find.",
+            "K",
+            default="C − 1 for C classes, at most 99",
+        ),
     ] = None
     micro_batch: Annotated[
         int | None,
-        typer.Option(help="Process the Hessian batch in parts of this size, to save memory; by default all at once."),
+        option(SPIKES, "Process the Hessian batch in parts of this size, to save memory.", "N", default="all at once"),
     ] = None
     basis: Annotated[
         str | None,
-        typer.Option(help="Where the Lanczos basis is kept: auto, device, host or disk (TMPDIR); by default auto."),
+        option(SPIKES, "Where the Lanczos basis is kept; disk is in TMPDIR.", choices=PLACES, default="auto"),
     ] = None
-    precision: Annotated[
-        str | None, typer.Option(help="How the basis is stored: auto, full or bfloat16; by default auto.")
-    ] = None
+    precision: Annotated[str | None, option(SPIKES, "How the basis is stored.", choices=PRECISIONS, default="auto")] = (
+        None
+    )
     basis_memory: Annotated[
-        float | None, typer.Option(help="GB that the basis may take; by default all that is free.")
+        float | None, option(SPIKES, "Room that the basis may take.", "GB", default="what is free")
     ] = None
     loss: Loss = None
     parameters: Annotated[
-        str | None, typer.Option(help="Weights that may move: a glob of names such as 'layer4.*'; by default all.")
+        str | None, option(OPERATION, "Weights that may move, by name, such as 'layer4.*'.", "GLOB", default="all")
     ] = None
 
 
@@ -105,14 +149,12 @@ class SearchOptions(SpikeOptions):
     """How spikes are sought: on how many images, in how many steps."""
 
     lanczos_steps: Annotated[
-        int | None, typer.Option(help="m, the exact number of Lanczos steps; by default until the spikes converge.")
+        int | None,
+        option(SPIKES, "The exact number of Lanczos steps.", "M", default="until the spikes converge"),
     ] = None
     hessian_samples: Annotated[
         int | None,
-        typer.Option(
-            help=f"n, images in the Hessian batch; by default {SpikeSearch().hessian_samples}, "
-            "or 128 in spectrum and study."
-        ),
+        option(SPIKES, "Images in the Hessian batch.", "N", default="256; 128 in spectrum and study"),
     ] = None
 
 
@@ -122,12 +164,45 @@ class ConfigOptions(SearchOptions):
 
     preset: Annotated[
         str,
-        typer.Option(
-            help="The algorithm: default; loop (the paper's, with our settings); or, with the paper's settings, "
-            "paper, paper:cifar100, paper:isic, paper:isic/focal, paper:isic/class-balanced."
+        option(
+            OPERATION,
+            "The algorithm: default; loop, the paper's with our settings; or the paper's with its own: "
+            f"{', '.join(PRESETS[2:])}.",
+            "[default|loop|paper|paper:…]",
+            choices=PRESETS,
         ),
     ] = "default"
-    batch_size: Annotated[int | None, typer.Option(help="Images per forward pass; by default by trial.")] = None
+    batch_size: Annotated[int | None, option(MACHINE, "Images per forward pass.", "N", default="by trial")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoalOptions:
+    """What to improve, what to protect, and at what price."""
+
+    target: Annotated[
+        str | None,
+        option(
+            GOAL,
+            "sigma (σ, the spread of class accuracies), worst (the worst class), or accuracies to reach, such as "
+            "cat=80%,dog=75%.",
+            f"[{'|'.join(TARGETS)}|CLASS=ACCURACY,…]",
+            choices=TARGETS,
+            default="sigma",
+        ),
+    ] = None
+    protect: Annotated[
+        str | None,
+        option(GOAL, "Classes to protect, such as ship,truck.", "NAMES", default="those above the mean accuracy"),
+    ] = None
+    max_drop: Annotated[
+        str | None,
+        option(
+            GOAL,
+            "Accuracy that a protected class may lose, such as 2pp.",
+            "AMOUNT",
+            default="σ, at most 10pp; 1pp in a loop",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +210,7 @@ class StudyOptions(SpikeOptions, ModelOptions):
     """What every study takes."""
 
     tolerance: Annotated[
-        float | None,
-        typer.Option(help=f"Relative residual at which a spike has converged; by default {SpikeSearch().tolerance}."),
+        float | None, option(SPIKES, "Relative residual at which a spike has converged.", "X", default="0.01")
     ] = None
-    out: Annotated[Path, typer.Option(help="Folder for the JSON and the figure.")] = Path("runs/study")
+    out: Annotated[Path, option(OUTPUT, "Folder for the JSON and the figure.", "DIR")] = Path("runs/study")
     as_json: Json = False

@@ -1,17 +1,15 @@
 """`hessian-surgery study predictors`: find what predicts the gain, over many models."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from hessian_surgery.cli.configs import choose_search
 from hessian_surgery.cli.inputs import choose_device, open_model
-from hessian_surgery.cli.options import InputOptions, Json, Loss, Splits
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import BarObserver
+from hessian_surgery.cli.study_options import PredictorsOptions
 from hessian_surgery.comparison.entries import parse_entry
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.splits import cap_per_class
@@ -21,42 +19,12 @@ from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies.model_zoo import RECIPES, train_net
-from hessian_surgery.studies.predictors import METHOD, Case, examine_model, load_cases, make_case
+from hessian_surgery.studies.predictors import Case, examine_model, load_cases, make_case
 from hessian_surgery.studies.predictors_report import describe, draw, to_markdown
 from hessian_surgery.studies.rank_correlations import Predictors, relate
 
 # Options that mean nothing without a model.
 ABOUT_A_MODEL = ("checkpoint", "loss", "mean", "std", "training_data", "calibration_data", "heldout_data")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictorsOptions(InputOptions):
-    """The options of `study predictors`."""
-
-    model: Annotated[
-        str | None, typer.Option(help="A network of your own, as for operate; by default small nets are trained.")
-    ] = None
-    data: Annotated[
-        str | None, typer.Option(help="Data of that network, or to train the small nets on; by default digits.")
-    ] = None
-    loss: Loss = None
-    diagnosis: Annotated[
-        list[Path] | None, typer.Option(help="File of what diagnose --json printed; give it with --comparison.")
-    ] = None
-    comparison: Annotated[
-        list[Path] | None, typer.Option(help="File of what compare --json printed for the same model.")
-    ] = None
-    earlier: Annotated[
-        list[Path] | None, typer.Option("--with", help="A predictors.json about other models, to join.")
-    ] = None
-    method: Annotated[str, typer.Option(help="Method of compare whose gain is predicted.")] = METHOD
-    nets: Annotated[int, typer.Option(help="How many small nets to train; 0 for none.")] = len(RECIPES)
-    per_class: Annotated[
-        int | None, typer.Option(help="Use at most this many images of a class; by default all.", min=2)
-    ] = None
-    splits: Splits = 5
-    out: Annotated[Path, typer.Option(help="Folder for the tables and the figure.")] = Path("runs/predictors")
-    as_json: Json = False
 
 
 def study_predictors(options: PredictorsOptions) -> None:

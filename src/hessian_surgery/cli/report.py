@@ -1,14 +1,9 @@
 """`hessian-surgery report`: show a finished run in the terminal, as Markdown, JSON or a page."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
-
-import typer
 from rich.console import Console
 
-from hessian_surgery.cli.options import Figures, Json, RunFolder
 from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.run_options import ReportOptions
 from hessian_surgery.cli.tables import print_findings
 from hessian_surgery.errors import InputError
 from hessian_surgery.operation.outcome import load_findings, read_result
@@ -16,20 +11,6 @@ from hessian_surgery.report.figure_files import run_figures, save_figures
 from hessian_surgery.report.markdown import to_markdown
 from hessian_surgery.report.run import load_run
 from hessian_surgery.report.write_report import write_report
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """The options of `report`."""
-
-    run: RunFolder
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a table.")] = False
-    html: Annotated[bool, typer.Option("--html", help="Write report.html again.")] = False
-    comparison: Annotated[
-        Path | None, typer.Option("--compare", help="With --html: show the front of the comparison in this folder too.")
-    ] = None
-    figures: Figures = None
-    as_json: Json = False
 
 
 def report(options: ReportOptions) -> None:

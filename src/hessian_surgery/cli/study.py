@@ -3,56 +3,27 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from hessian_surgery.cli.configs import choose_search
 from hessian_surgery.cli.inputs import OpenedModel, open_model
-from hessian_surgery.cli.options import SearchOptions, StudyOptions
+from hessian_surgery.cli.options import StudyOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.parse_numbers import parse_whole_numbers
 from hessian_surgery.cli.progress import BarObserver
+from hessian_surgery.cli.study_options import BulkWalkOptions, ProbeOptions, StabilityOptions
 from hessian_surgery.data.sources import PARTS
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import write_json
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.parse_numbers import parse_whole_numbers
 from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies import bulk_walk, effective_rank, linearization, stability
 from hessian_surgery.studies.study_inputs import LOG, SEARCH
 
 # The parts of the data that most studies use.
 BOTH = ("training", "calibration")
-
-
-@dataclass(frozen=True, kw_only=True)
-class StabilityOptions(StudyOptions):
-    """The options of `study stability`."""
-
-    steps: Annotated[
-        int | None, typer.Option(help="Lanczos steps of the runs that take a fixed number; by default 10.")
-    ] = None
-    sizes: Annotated[
-        str | None, typer.Option(help="Batch sizes; by default 64,128,256,512, up to the number of images.")
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BulkWalkOptions(SearchOptions, StudyOptions):
-    """The options of `study bulk-walk`."""
-
-    steps: Annotated[int | None, typer.Option(help="Steps of a walk; by default 20.")] = None
-    length: Annotated[float | None, typer.Option(help="Length of a step; by default 0.1.")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeOptions(SearchOptions, StudyOptions):
-    """The options of `study linearization` and `study effective-rank`."""
-
-    epsilon: Annotated[float | None, typer.Option(help="Length of the probe; by default 0.01.")] = None
 
 
 def study_stability(options: StabilityOptions) -> None:

@@ -10,8 +10,11 @@ from hessian_surgery.data.class_names import class_number
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.operation.goal import SLACK
+from hessian_surgery.parse_numbers import parse_accuracy, parse_amount
 
 MINIMUM, DROP = "minimum_accuracy", "maximum_drop"
+# How each criterion is read if it is text, such as "80%" or "3pp".
+PARSERS = {MINIMUM: parse_accuracy, DROP: parse_amount}
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,14 @@ def unmet(criteria: Criteria, images: BeforeAfter) -> list[str]:
 
 def _limits(content: dict[str, Any], prefix: str, path: Path) -> Limits:
     for key, value in content.items():
-        if key not in (MINIMUM, DROP):
+        if key not in PARSERS:
             raise InputError(
                 f"accept: {prefix}{key} in {path} is no criterion; give {MINIMUM}, {DROP} or [classes.NAME]"
             )
+        if isinstance(value, str):
+            value = content[key] = PARSERS[key](f"accept: {prefix}{key}", value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise InputError(f"accept: {prefix}{key} is {value!r} in {path}; give a fraction from 0 to 1, such as 0.6")
+            raise InputError(
+                f'accept: {prefix}{key} is {value!r} in {path}; give a fraction from 0 to 1, such as 0.6 or "60%"'
+            )
     return Limits(content.get(MINIMUM), content.get(DROP))

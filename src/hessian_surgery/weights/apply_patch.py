@@ -1,15 +1,18 @@
 """Apply and revert patches on checkpoint files: safetensors, and the tensors of torch files."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import written_beside
-from hessian_surgery.weights.checkpoint import Checkpoint, find_state, read_checkpoint, read_torch
+from hessian_surgery.weights.checkpoint import Checkpoint, find_state, plain_names, read_checkpoint, read_torch
 from hessian_surgery.weights.patch import load_patch
-from hessian_surgery.weights.tensorfile import file_sha256, save_like
+from hessian_surgery.weights.tensorfile import file_sha256, save_like, weights_sha256
+from hessian_surgery.weights.torchfile import with_values
 
 
 def apply_patch(base: Path, patch_file: Path, out: Path) -> None:
@@ -22,7 +25,8 @@ def apply_patch(base: Path, patch_file: Path, out: Path) -> None:
 def revert_patch(patched: Path, patch_file: Path, out: Path) -> None:
     """Revert the patch on the file `patched` and write the base file to `out`.
 
-    A safetensors file comes back byte for byte; a torch file gives a torch file.
+    The base file comes back byte for byte. Only a torch file that something else than `apply` has
+    patched, or that torch did not write, gives another file with the same weights.
     """
     patch = load_patch(patch_file)
     checkpoint = read_checkpoint(patched)
@@ -42,9 +46,31 @@ def _save(source: Checkpoint, weights: dict[str, Any], header: str, out: Path) -
     if header:
         save_like(out, header, weights)
         return
-    content = read_torch(source.path)
-    state = find_state(content, source.path)
-    for name in state:
-        state[name] = weights[name.removeprefix("module.")]
     with written_beside(out) as beside:
-        torch.save(content, beside)
+        beside.write_bytes(_filled(source.path, weights) or b"")
+        if not _holds(beside, weights):
+            content = read_torch(source.path)
+            state = find_state(content, source.path)
+            state.update({name: weights[plain] for name, plain in plain_names(state).items()})
+            torch.save(content, beside)
+
+
+def _filled(path: Path, weights: Mapping[str, Tensor]) -> bytes | None:
+    """Return a torch file with these weights in place of its own; None if that cannot be done."""
+    content = read_torch(path)
+    state = find_state(content, path)
+    try:
+        with torch.no_grad():
+            for name, plain in plain_names(state).items():
+                state[name].copy_(weights[plain])
+    except RuntimeError:  # a tensor whose elements share memory
+        return None
+    return with_values(path, content)
+
+
+def _holds(path: Path, weights: Mapping[str, Tensor]) -> bool:
+    """Say whether a torch file can be read and holds these weights."""
+    try:
+        return weights_sha256(read_checkpoint(path).weights) == weights_sha256(weights)
+    except InputError:
+        return False

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.weights.tensorfile import file_sha256, read_header, read_tensors
@@ -51,7 +52,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a `.safetensors`, `.pt` or `.pth` file."""
+    """Read a `.safetensors` file, or a torch file (`.pt`, `.pth`, `.th`)."""
     if not path.is_file():
         raise InputError(f"checkpoint: {path} is not a file")
     try:
@@ -64,7 +65,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except Exception as error:  # a damaged file can raise anything
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"checkpoint: {path} cannot be read, it may be truncated: {reason}") from error
-    weights = {name.removeprefix("module."): tensor for name, tensor in state.items()}
+    weights = {plain: state[name] for name, plain in plain_names(state).items()}
     return Checkpoint(path, weights, {}, file_sha256(path))
 
 
@@ -89,6 +90,12 @@ def find_state(content: Any, path: Path) -> dict[str, Tensor]:
     return content
 
 
+def plain_names(state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the model's own name for each name in a file: without DataParallel's `module.`."""
+    prefix = "module." if all(name.startswith("module.") for name in state) else ""
+    return {name: name.removeprefix(prefix) for name in state}
+
+
 def stored_state(module: nn.Module, dtypes: Mapping[str, torch.dtype] | None) -> dict[str, Tensor]:
     """A copy of a module's state on the CPU, with the names and dtypes that it is stored with.
 
@@ -101,10 +108,20 @@ def stored_state(module: nn.Module, dtypes: Mapping[str, torch.dtype] | None) ->
 
 
 def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
-    """Load a checkpoint into a module, in the module's dtypes; names and shapes must match."""
+    """Load a checkpoint into a module, in the module's dtypes; names and shapes must match.
+
+    What `load_state_dict` takes is taken: BatchNorm's counters, which torch 0.4 did not have, may
+    be missing.
+    """
     wanted = module.state_dict()
+    counters = {
+        f"{name}.num_batches_tracked".removeprefix(".")
+        for name, part in module.named_modules()
+        if isinstance(part, _NormBase)
+    }
     present = {wanted[name].data_ptr() for name in checkpoint.weights if name in wanted and wanted[name].numel()}
-    missing = [n for n, t in wanted.items() if n not in checkpoint.weights and t.data_ptr() not in present]
+    lacking = {name: tensor for name, tensor in wanted.items() if name not in checkpoint.weights}
+    missing = [n for n, t in lacking.items() if t.data_ptr() not in present and n not in counters]
     unknown = [name for name in checkpoint.weights if name not in wanted]
     if missing or unknown:
         which = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model lacks"

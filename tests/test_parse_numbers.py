@@ -16,7 +16,7 @@ def test_units_of_an_amount(text):
 
 
 def test_large_and_negative_amounts():
-    assert parse_amounts("budgets", "-0.3pp,-0.001, 0,50pp,0.1") == (-0.003, -0.001, 0, 0.5, 0.1)
+    assert parse_amounts("budgets", "-0.3pp,-0.001, 0,50pp,0.099") == (-0.003, -0.001, 0, 0.5, 0.099)
     assert parse_amount("max_drop", "100%") == 1
 
 

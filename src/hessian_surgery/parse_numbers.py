@@ -2,7 +2,7 @@
 
 from hessian_surgery.errors import InputError
 
-# A bare amount above this is ambiguous: 0.5 may be meant as 0.5 pp.
+# A bare amount of this or more is ambiguous: 0.5 may be meant as 0.5 pp.
 CLEAR = 0.1
 
 
@@ -30,7 +30,7 @@ def parse_whole_numbers(argument: str, text: str) -> tuple[int, ...]:
 def parse_amount(argument: str, text: str) -> float:
     """Read an amount of accuracy, as a fraction: 0.005, 0.5% and 0.5pp are the same."""
     value, bare = _parse_fraction(argument, text)
-    if bare and abs(value) > CLEAR:
+    if bare and abs(value) >= CLEAR:
         points = 100 * value
         raise InputError(
             f"{argument}: got {text.strip()}; that is {points:g} pp; write {points:g}pp if you mean it, or {value:g}pp"

@@ -32,10 +32,11 @@ from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
 from hessian_surgery.model.smallnet import train_smallnet
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+from hessian_surgery.operation.findings import Findings
 from hessian_surgery.operation.iteration_record import IterationRecord, StepRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.operate import operate
-from hessian_surgery.operation.outcome import Findings, Outcome
+from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
 from hessian_surgery.paper.loop_record import LoopRecord

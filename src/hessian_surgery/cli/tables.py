@@ -12,7 +12,7 @@ from hessian_surgery.comparison.tables import table_rows
 from hessian_surgery.curvature.memory import sized
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.operation.cost import Cost
-from hessian_surgery.operation.outcome import Findings
+from hessian_surgery.operation.findings import Findings
 from hessian_surgery.paper.diagnosis import Diagnosis
 from hessian_surgery.report.deciles import FORMED, HEAD, decile_note, decile_rows
 from hessian_surgery.report.diagnosis_page import PAIRS

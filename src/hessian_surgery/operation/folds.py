@@ -22,6 +22,7 @@ from hessian_surgery.operation.driver import run_in_folder
 from hessian_surgery.operation.feasibility import Infeasible
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.recalibration import recalibrate
 from hessian_surgery.operation.state_file import fingerprint, forget_state, state_folder
 from hessian_surgery.seeding import generator
 from hessian_surgery.weights.tensorfile import read_tensors, save_tensors
@@ -145,6 +146,7 @@ def _one_fold(
     try:
         records, _ = run_in_folder(algorithm_of(problem.config), part, place, kept.resume, observer)
         moved = any(record.accepted for record in records)
+        recalibrate(part)
         problem.space.round_to(kept.stored_as or {})
     except Infeasible:
         # On these images the targets are out of reach: this operation would have changed nothing.

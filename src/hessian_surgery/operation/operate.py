@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,26 @@ from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
+from hessian_surgery.evidence.simpler import Simpler, make_simpler
 from hessian_surgery.model.classifier import Classifier, as_classifier
-from hessian_surgery.model.evaluation import Answers, answer
+from hessian_surgery.model.evaluation import Answers, answer, answers_of, finite_logits
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.cost import check_memory
 from hessian_surgery.operation.driver import Ending, run_in_folder, why_ended
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.findings import Findings, make_findings
 from hessian_surgery.operation.folds import Kept, answer_in_folds, divide, unlike_warning
 from hessian_surgery.operation.front import describe_front
 from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
+from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.operation.problem import Problem, prepare
+from hessian_surgery.operation.recalibration import check_recalibration, head_of, recalibrate
 from hessian_surgery.operation.state_file import load_passes
 from hessian_surgery.operation.warnings import find_warnings
+from hessian_surgery.weights.changed import WeightChanges, count_changes
 from hessian_surgery.weights.checkpoint import stored_state
 
 
@@ -76,6 +81,7 @@ def operate(
     heldout = None if heldout_data is None else as_labelled(heldout_data)
     check_memory(as_classifier(model), training, calibration, heldout, config or SurgeryConfig())
     problem, before = prepare(model, training, calibration, config or SurgeryConfig(), passes)
+    check_recalibration(problem)
     judge = _judge(problem, before, training, heldout, folds)
     start = problem.space.snapshot()
     try:
@@ -93,12 +99,14 @@ class Judge:
     Attributes:
         heldout: the held-out images; None if the calibration images are divided into folds.
         before: the starting model's answers to the images that judge.
+        logits: its logits (N, C) of the held-out images; None with folds.
         fold_of: the fold (n,) of each calibration image, from 0; None with held-out images.
         leaks: the images that the parts of the data share.
     """
 
     heldout: LabelledSet | None
     before: Answers
+    logits: Tensor | None
     fold_of: Tensor | None
     leaks: LeakCheck
 
@@ -110,9 +118,10 @@ def _judge(
     heldout = None if heldout is None else _heldout(problem, heldout)
     leaks = check_leaks(problem, training, heldout)
     if heldout is not None:
-        return Judge(heldout, answer(problem.classifier, heldout, problem.batch_size), None, leaks)
+        logits = finite_logits(problem.classifier, heldout, problem.batch_size)
+        return Judge(heldout, answers_of(logits, heldout.labels), logits, None, leaks)
     assert folds is not None  # `_require_one` has seen to it
-    return Judge(None, before, divide(problem.calibration_data, folds, leaks.firsts, problem.config.seed), leaks)
+    return Judge(None, before, None, divide(problem.calibration_data, folds, leaks.firsts, problem.config.seed), leaks)
 
 
 def _operate(
@@ -125,6 +134,8 @@ def _operate(
         observer.remark(sentence)
     algorithm = algorithm_of(problem.config)
     records, ending = run_in_folder(algorithm, problem, kept.folder, kept.resume, observer)
+    changed = _changes(problem, base_weights, kept)
+    temperature = recalibrate(problem)
     problem.space.round_to(kept.stored_as or {})
     data = problem.calibration_data
     after = answer(problem.classifier, data, problem.batch_size)
@@ -137,8 +148,10 @@ def _operate(
         after, moved = answer_in_folds(problem, before, judge.fold_of, start, kept, observer)
         warnings += unlike_warning(moved, any(record.accepted for record in records))
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
-    findings = make_findings(calibration, held, algorithm.asked(problem), warnings, problem.config.seed)
-    findings = replace(findings, folds=None if judge.fold_of is None else int(judge.fold_of.max()) + 1)
+    asked = algorithm.asked(problem)
+    findings = make_findings(calibration, held, asked, warnings, problem.config.seed, temperature=temperature)
+    folds = None if judge.fold_of is None else int(judge.fold_of.max()) + 1
+    findings = replace(findings, folds=folds, changed=changed, simpler=_simpler(problem, held, judge, ending))
     return Outcome(
         config=problem.config,
         findings=findings,
@@ -153,7 +166,27 @@ def _operate(
         base_weights=base_weights,
         weights=stored_state(module, kept.stored_as),
         fold_of=judge.fold_of,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=type(module).__name__,
+        data=judge.leaks.data,
     )
+
+
+def _changes(problem: Problem[Any], base: Mapping[str, Tensor], kept: Kept) -> WeightChanges:
+    """Which weights the operation has changed, as they will be stored."""
+    module = problem.classifier.module
+    head = head_of(problem)
+    every = list(module.named_parameters(remove_duplicate=False))
+    names = [[name for name, other in every if other is parameter] for parameter in module.parameters()]
+    return count_changes(base, stored_state(module, kept.stored_as), names, None if head is None else head.name)
+
+
+def _simpler(problem: Problem[Any], held: BeforeAfter, judge: Judge, ending: Ending) -> Simpler | None:
+    """What the class bias does to the held-out images, from the starting model's logits."""
+    if ending.biases is None or judge.logits is None:
+        return None
+    answers = answers_of(judge.logits + judge.logits.new_tensor(ending.biases), held.labels)
+    return make_simpler(held, answers, tuple(ending.biases), problem.config.seed)
 
 
 def _require_one(heldout_data: Data | None, folds: int | None) -> None:

@@ -8,7 +8,7 @@ from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.deciles import MANY_CLASSES, most_changed
 from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
-from hessian_surgery.operation.outcome import Findings
+from hessian_surgery.operation.findings import Findings
 from hessian_surgery.report.deciles import HEAD, decile_note, decile_rows
 from hessian_surgery.report.promises import promise_lines
 

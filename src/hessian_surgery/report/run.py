@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hessian_surgery.files import read_json
-from hessian_surgery.operation.outcome import Findings, Outcome, load_findings, read_result
+from hessian_surgery.operation.findings import Findings
+from hessian_surgery.operation.outcome import Outcome, load_findings, read_result
 from hessian_surgery.report.figure_data import Responses, Spike, make_spikes
 from hessian_surgery.weights.patch import WeightPatch, load_patch
 
@@ -69,6 +70,7 @@ def run_of(outcome: Outcome, patch: WeightPatch, inputs: Mapping[str, Any]) -> R
         patch: its patch, `outcome.patch(source)`.
         inputs: the options that it was started with; empty if it was called from Python.
     """
+    outcome = outcome.with_patch(patch)
     return Run(outcome.findings, outcome.as_dict(), outcome.config_file(inputs), _hashes(patch))
 
 

@@ -168,7 +168,7 @@ def check_contract(result, classes):
 
 
 def test_a_late_failure_gives_the_start_back(trained, digits_parts, short, monkeypatch):
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hessian_surgery.operation.operate.make_findings", interrupted)

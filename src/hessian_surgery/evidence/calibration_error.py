@@ -22,7 +22,11 @@ def calibration_error(answers: Answers, labels: Tensor) -> float:
 
 
 def calibration_change(before: Answers, after: Answers, labels: Tensor, draw: np.random.Generator) -> Difference:
-    """The change of the calibration error, ± 1.96 standard errors from paired resamples."""
+    """The change of the calibration error, ± 1.96 standard errors from paired resamples.
+
+    Few images make a small error look larger than it is, and a large one hardly: a rise is rather
+    understated.
+    """
     parts = [_gaps(answers, labels) for answers in (before, after)]
     images = len(labels)
     errors = np.empty((2, RESAMPLES))

@@ -116,7 +116,7 @@ def change_interval(gained: float, lost: float, images: float, quantile: float =
     """
     up, down = (gained + 1) / (images + 2), (lost + 1) / (images + 2)
     half = quantile * sqrt((up + down - (up - down) ** 2) / (images + 2))
-    return max(-1.0, up - down - half), min(1.0, up - down + half)
+    return float(max(-1.0, up - down - half)), float(min(1.0, up - down + half))
 
 
 def promise_warnings(promises: tuple[Promise, ...]) -> tuple[str, ...]:

@@ -66,6 +66,11 @@ def read_criteria(path: Path) -> Criteria:
     return criteria
 
 
+def criteria_from(content: Mapping[str, Any]) -> Criteria:
+    """Criteria from the form that `result.json` holds."""
+    return Criteria(Limits(**content["every"]), {name: Limits(**own) for name, own in content["classes"].items()})
+
+
 def check_criteria(criteria: Criteria, images: BeforeAfter) -> tuple[CheckedCriterion, ...]:
     """Check each criterion on these images; it is met if the measured value is within it."""
     before, after = images.metrics()

@@ -34,7 +34,8 @@ def _advice(unmet: CheckedCriterion, checked: Sequence[CheckedCriterion], outcom
     if predicted is not None:
         return predicted
     if unmet.criterion == "minimum_accuracy":
-        return f"not predicted at any budget tried; --target {unmet.name}={unmet.asked:g} asks for it"
+        untold = "not predicted at any budget tried; " if outcome.front else ""
+        return f"{untold}--target {unmet.name}={unmet.asked:g} asks for it"
     failed = [one.name for one in checked if one.criterion == "maximum_drop" and not one.met]
     free = [name for name in failed if name not in outcome.findings.asked.targets]
     protected = list(dict.fromkeys((*outcome.findings.asked.limits, *free)))
@@ -57,13 +58,10 @@ def _predicted(unmet: CheckedCriterion, outcome: Outcome) -> str | None:
     j = outcome.findings.heldout.classes.index(unmet.name)
     base = front["base"]["per_class"]
     least = unmet.asked if unmet.criterion == "minimum_accuracy" else base[j] - unmet.asked
-    done = None if asked.targets else (asked.aim, asked.budget)
+    done = getattr(outcome.iterations[0], "predicted", base)
+    useless = (base, done)
     meeting = [
-        point
-        for point in front["points"]
-        if point["per_class"][j] >= least
-        and point["per_class"] != base
-        and (point["objective"], point["budget"]) != done
+        point for point in front["points"] if point["per_class"][j] >= least and point["per_class"] not in useless
     ]
     if not meeting:
         return None

@@ -17,6 +17,7 @@ from hessian_surgery.evidence.effective_rank import SensitivityStructure
 from hessian_surgery.evidence.simpler import load_simpler
 from hessian_surgery.evidence.verdict import Verdict
 from hessian_surgery.files import write_json, write_text
+from hessian_surgery.operation.acceptance_criteria import check_criteria, criteria_from
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.findings import Findings, make_findings
 from hessian_surgery.operation.history import history_text
@@ -181,7 +182,6 @@ def load_findings(folder: Path) -> Findings:
         ]
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"run: {folder}/predictions.safetensors cannot be read: {error}") from error
-    checked = (result["acceptance"] or {}).get("checked", ())
     recalibrated = result.get("recalibrated")
     findings = make_findings(
         parts[0],
@@ -190,7 +190,7 @@ def load_findings(folder: Path) -> Findings:
         tuple(result["warnings"]),
         result["seed"],
         temperature=recalibrated and recalibrated["temperature"],
-        criteria=tuple(map(CheckedCriterion.from_dict, checked)),
+        criteria=_checked(result["acceptance"], parts[1]),
     )
     changed = result.get("changed")
     return replace(
@@ -199,6 +199,15 @@ def load_findings(folder: Path) -> Findings:
         changed=changed and WeightChanges.from_dict(changed),
         simpler=load_simpler(parts[1], tensors, result),
     )
+
+
+def _checked(acceptance: dict[str, Any] | None, heldout: BeforeAfter) -> tuple[CheckedCriterion, ...]:
+    """The criteria of a finished run; runs of earlier versions hold no advice."""
+    if acceptance is None:
+        return ()
+    if "checked" in acceptance:
+        return tuple(map(CheckedCriterion.from_dict, acceptance["checked"]))
+    return check_criteria(criteria_from(acceptance["criteria"]), heldout)
 
 
 def read_result(folder: Path) -> dict[str, Any]:

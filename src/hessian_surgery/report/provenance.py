@@ -46,6 +46,7 @@ def reproduction(
 
 
 def facts_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Collect seed, time and environment from the contents of a JSON file."""
+    """Collect date, model, seed, time and environment from the contents of a JSON file."""
     seconds = {"seconds": f"{content['seconds']:.1f}"} if "seconds" in content else {}
-    return {"seed": content["seed"], **seconds, **content["environment"]}
+    known = {key: content[key] for key in ("date", "model") if content.get(key)}
+    return {**known, "seed": content["seed"], **seconds, **content["environment"]}

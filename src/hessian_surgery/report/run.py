@@ -20,7 +20,8 @@ class Run:
         findings: what changed for the calibration and the held-out images.
         result: the contents of `result.json`.
         config: the contents of `config.json`.
-        hashes: SHA-256 of the weights before and after, and of the checkpoint file if there is one.
+        hashes: SHA-256 of images, of the weights before and after, and of the checkpoint file if
+            there is one.
     """
 
     findings: Findings
@@ -71,7 +72,8 @@ def run_of(outcome: Outcome, patch: WeightPatch, inputs: Mapping[str, Any]) -> R
         inputs: the options that it was started with; empty if it was called from Python.
     """
     outcome = outcome.with_patch(patch)
-    return Run(outcome.findings, outcome.as_dict(), outcome.config_file(inputs), _hashes(patch))
+    result = outcome.as_dict()
+    return Run(outcome.findings, result, outcome.config_file(inputs), _hashes(patch, result))
 
 
 def load_run(folder: Path) -> Run:
@@ -81,12 +83,14 @@ def load_run(folder: Path) -> Run:
         findings=load_findings(folder),
         result=result,
         config=read_json(folder / "config.json", "run"),
-        hashes=_hashes(load_patch(folder / "patch.safetensors")),
+        hashes=_hashes(load_patch(folder / "patch.safetensors"), result),
     )
 
 
-def _hashes(patch: WeightPatch) -> dict[str, str]:
-    found = {
+def _hashes(patch: WeightPatch, result: Mapping[str, Any]) -> dict[str, str]:
+    data = result.get("data", {})
+    images = {f"{name} images": part["sha256"] for name, part in data.items()}
+    found = images | {
         "checkpoint file": patch.base_file,
         "weights before": patch.base_weights,
         "weights after": patch.patched_weights,

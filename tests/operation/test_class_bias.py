@@ -60,3 +60,15 @@ def test_the_loop_fits_none():
     outcome = hs.operate(net, config=hs.LoopConfig(iterations=1, search=hs.SpikeSearch(spikes=2)), **data)
     assert outcome.as_dict()["simpler"] is None
     assert isinstance(net, nn.Sequential)
+
+
+def test_in_folds_each_image_is_judged_by_a_class_bias_that_did_not_see_it(tmp_path):
+    net, data = overconfident()
+    data.pop("heldout_data")
+    outcome = hs.operate(net, config=hs.SurgeryConfig(budget=0.01), folds=2, folder=tmp_path / "run", **data)
+    simpler = outcome.findings.simpler
+    assert simpler is not None
+    assert simpler.biases == ()
+    assert simpler.metrics[0].sigma < outcome.findings.heldout.metrics()[0].sigma
+    outcome.save(tmp_path / "run")
+    assert torch.equal(load_findings(tmp_path / "run").simpler.images.before.nll, simpler.images.before.nll)

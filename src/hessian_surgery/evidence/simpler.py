@@ -83,7 +83,8 @@ def simpler_rows(simpler: Simpler) -> list[tuple[str, str, str, str]]:
     rows = []
     for name, words in FIGURES.items():
         pair = simpler.tests.sigma_corrected if name == "sigma" else (getattr(bias, name), getattr(delivered, name))
-        rows.append((words, *(f"{100 * value:.1f} %" for value in pair), str(getattr(simpler.tests, name))))
+        first, second = (f"{100 * value:.1f} %" for value in pair)
+        rows.append((words, first, second, str(getattr(simpler.tests, name))))
     return rows
 
 

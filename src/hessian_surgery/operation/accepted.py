@@ -35,7 +35,10 @@ def _advice(unmet: CheckedCriterion, checked: Sequence[CheckedCriterion], outcom
         return predicted
     if unmet.criterion == "minimum_accuracy":
         untold = "not predicted at any budget tried; " if outcome.front else ""
-        return f"{untold}--target {unmet.name}={unmet.asked:g} asks for it"
+        short = [one for one in checked if one.criterion == "minimum_accuracy" and not one.met]
+        named = short if len(short) <= LISTED else [unmet]
+        targets = ",".join(f"{one.name}={one.asked:g}" for one in named)
+        return f"{untold}--target {targets} asks for it"
     failed = [one.name for one in checked if one.criterion == "maximum_drop" and not one.met]
     free = [name for name in failed if name not in outcome.findings.asked.targets]
     protected = list(dict.fromkeys((*outcome.findings.asked.limits, *free)))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from safetensors import SafetensorError
@@ -15,7 +15,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.metrics import class_accuracy
-from hessian_surgery.model.evaluation import Answers, answer
+from hessian_surgery.model.evaluation import Answers, answer, answers_of, finite_logits
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.driver import run_in_folder
@@ -30,6 +30,8 @@ from hessian_surgery.weights.tensorfile import read_tensors, save_tensors
 # Images of each class that an operation needs.
 FEWEST = 2
 ANSWERS = "answers.safetensors"
+# Of one fold: the answers, those of the class bias if one was fitted, and whether a step was kept.
+FoldFindings: TypeAlias = tuple[Answers, Answers | None, bool]
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def divide(data: LabelledSet, folds: int, firsts: list[int], seed: int) -> Tenso
 
 def answer_in_folds(
     problem: Problem[Any], before: Answers, fold_of: Tensor, start: Snapshot, kept: Kept, observer: Observer
-) -> tuple[Answers, list[bool]]:
+) -> tuple[Answers, Answers | None, list[bool]]:
     """Operate once without each fold; the weights that are in the module now come back.
 
     Args:
@@ -86,11 +88,12 @@ def answer_in_folds(
         observer: told about progress.
 
     Returns:
-        The answer to each image by the operation that did not see it, and whether the operation
-        without each fold kept a step.
+        The answer to each image by the operation that did not see it, and by the class bias that
+        was fitted there (None if none was); whether the operation without each fold kept a step.
     """
-    after = Answers(*(torch.empty_like(t) for t in (before.predicted, before.confidence, before.nll)))
+    after, simpler = (Answers(*(torch.empty_like(t) for t in vars(before).values())) for _ in range(2))
     moved = []
+    fitted = True
     with problem.space.keeping_weights():
         problem.space.restore(start)
         identity = _identity(problem, fold_of, kept)
@@ -100,13 +103,16 @@ def answer_in_folds(
             problem.space.restore(start)
             unseen = (fold_of == fold).nonzero().squeeze(1)
             try:
-                answers, kept_step = _one_fold(problem, before, unseen, _place(kept, fold), identity, kept, observer)
+                found = _one_fold(problem, before, unseen, _place(kept, fold), identity, kept, observer)
             except InputError as error:
                 raise InputError(f"folds: without fold {fold + 1} of {folds}, {error}") from error
-            for whole, part in zip(vars(after).values(), vars(answers).values(), strict=True):
-                whole[unseen] = part
+            answers, bias, kept_step = found
+            for name, whole in vars(after).items():
+                whole[unseen] = getattr(answers, name)
+                getattr(simpler, name)[unseen] = getattr(bias or answers, name)
+            fitted &= bias is not None
             moved.append(kept_step)
-    return after, moved
+    return after, simpler if fitted else None, moved
 
 
 def unlike_warning(moved: list[bool], delivered: bool) -> tuple[str, ...]:
@@ -131,7 +137,7 @@ def _one_fold(
     identity: str,
     kept: Kept,
     observer: Observer,
-) -> tuple[Answers, bool]:
+) -> FoldFindings:
     """Operate without the images at `unseen`; answer these. A finished fold is not done again."""
     known = _load(place, identity) if place and kept.resume else None
     if known is not None:
@@ -143,22 +149,28 @@ def _one_fold(
     base = class_accuracy(before.predicted[rest], data.labels[rest], len(data.classes))
     started = before.predicted[rest]
     part = replace(problem, calibration_data=data.subset(rest), base=base, started=started, with_front=False)
+    shown = data.subset(unseen)
+    logits = finite_logits(problem.classifier, shown, problem.batch_size)
+    bias: Answers | None = answers_of(logits, shown.labels)
     try:
-        records, _ = run_in_folder(algorithm_of(problem.config), part, place, kept.resume, observer)
+        records, ending = run_in_folder(algorithm_of(problem.config), part, place, kept.resume, observer)
         moved = any(record.accepted for record in records)
         recalibrate(part)
+        shifts = ending.biases
+        bias = None if shifts is None else answers_of(logits + logits.new_tensor(shifts), shown.labels)
         problem.space.round_to(kept.stored_as or {})
     except Infeasible:
         # On these images the targets are out of reach: this operation would have changed nothing.
         moved = False
-    answers = answer(problem.classifier, data.subset(unseen), problem.batch_size)
+    answers = answer(problem.classifier, shown, problem.batch_size)
     if place is not None:
-        save_tensors(place / ANSWERS, vars(answers), {"identity": identity, "moved": "yes" if moved else "no"})
+        tensors = vars(answers) | {f"bias.{name}": t for name, t in (vars(bias) if bias else {}).items()}
+        save_tensors(place / ANSWERS, tensors, {"identity": identity, "moved": "yes" if moved else "no"})
         forget_state(place)
-    return answers, moved
+    return answers, bias, moved
 
 
-def _load(place: Path, identity: str) -> tuple[Answers, bool] | None:
+def _load(place: Path, identity: str) -> FoldFindings | None:
     """The answers of a finished fold; None if it is not finished."""
     path = place / ANSWERS
     if not path.exists():
@@ -167,7 +179,11 @@ def _load(place: Path, identity: str) -> tuple[Answers, bool] | None:
         tensors, metadata = read_tensors(path)
         if metadata["identity"] != identity:
             raise InputError(f"resume: {place} belongs to a run with other options, weights or images; give those")
-        return Answers(**tensors), metadata["moved"] == "yes"
+        parts = [
+            {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith("bias.") == bool(prefix)}
+            for prefix in ("", "bias.")
+        ]
+        return Answers(**parts[0]), Answers(**parts[1]) if parts[1] else None, metadata["moved"] == "yes"
     except (SafetensorError, OSError, KeyError, TypeError) as error:
         raise InputError(f"resume: {path} cannot be read: {error}") from error
 

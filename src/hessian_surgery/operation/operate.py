@@ -81,7 +81,6 @@ def operate(
     heldout = None if heldout_data is None else as_labelled(heldout_data)
     check_memory(as_classifier(model), training, calibration, heldout, config or SurgeryConfig())
     problem, before = prepare(model, training, calibration, config or SurgeryConfig(), passes)
-    check_recalibration(problem)
     judge = _judge(problem, before, training, heldout, folds)
     start = problem.space.snapshot()
     try:
@@ -128,6 +127,7 @@ def _operate(
     problem: Problem[Any], before: Answers, judge: Judge, start: Snapshot, kept: Kept, observer: Observer
 ) -> Outcome:
     """The operation that is delivered, and its evidence; the patched weights stay in the module."""
+    check_recalibration(problem)
     module = problem.classifier.module
     base_weights = stored_state(module, kept.stored_as)
     for sentence in judge.leaks.sentences:
@@ -141,17 +141,21 @@ def _operate(
     after = answer(problem.classifier, data, problem.batch_size)
     calibration = BeforeAfter(data.classes, data.index, data.labels, before, after)
     warnings = find_warnings(problem, judge.heldout, records, ending.accuracy, calibration) + judge.leaks.sentences
+    bias = None
     if judge.heldout is not None:
         data = judge.heldout
         after = answer(problem.classifier, data, problem.batch_size)
+        bias = _biased(judge, ending)
     if judge.fold_of is not None:
-        after, moved = answer_in_folds(problem, before, judge.fold_of, start, kept, observer)
+        after, bias, moved = answer_in_folds(problem, before, judge.fold_of, start, kept, observer)
         warnings += unlike_warning(moved, any(record.accepted for record in records))
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
     asked = algorithm.asked(problem)
     findings = make_findings(calibration, held, asked, warnings, problem.config.seed, temperature=temperature)
     folds = None if judge.fold_of is None else int(judge.fold_of.max()) + 1
-    findings = replace(findings, folds=folds, changed=changed, simpler=_simpler(problem, held, judge, ending))
+    findings = replace(
+        findings, folds=folds, changed=changed, simpler=_simpler(held, bias, judge, ending, problem.config.seed)
+    )
     return Outcome(
         config=problem.config,
         findings=findings,
@@ -181,12 +185,19 @@ def _changes(problem: Problem[Any], base: Mapping[str, Tensor], kept: Kept) -> W
     return count_changes(base, stored_state(module, kept.stored_as), names, None if head is None else head.name)
 
 
-def _simpler(problem: Problem[Any], held: BeforeAfter, judge: Judge, ending: Ending) -> Simpler | None:
-    """What the class bias does to the held-out images, from the starting model's logits."""
-    if ending.biases is None or judge.logits is None:
+def _biased(judge: Judge, ending: Ending) -> Answers | None:
+    """The answers of the class bias to the held-out images, from the starting model's logits."""
+    if ending.biases is None or judge.logits is None or judge.heldout is None:
         return None
-    answers = answers_of(judge.logits + judge.logits.new_tensor(ending.biases), held.labels)
-    return make_simpler(held, answers, tuple(ending.biases), problem.config.seed)
+    return answers_of(judge.logits + judge.logits.new_tensor(ending.biases), judge.heldout.labels)
+
+
+def _simpler(held: BeforeAfter, bias: Answers | None, judge: Judge, ending: Ending, seed: int) -> Simpler | None:
+    """What a class bias does; in folds each has its own, so that no biases can be told."""
+    if bias is None:
+        return None
+    biases = () if judge.heldout is None or ending.biases is None else tuple(ending.biases)
+    return make_simpler(held, bias, biases, seed)
 
 
 def _require_one(heldout_data: Data | None, folds: int | None) -> None:

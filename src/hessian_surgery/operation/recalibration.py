@@ -45,9 +45,9 @@ def recalibrate(problem: Problem[Any]) -> float | None:
         return None
     data = problem.calibration_data
     temperature = fit_temperature(compute_logits(problem.classifier, data, problem.batch_size), data.labels)
-    head.module.weight /= temperature
+    head.module.weight.div_(temperature)
     if head.module.bias is not None:
-        head.module.bias /= temperature
+        head.module.bias.div_(temperature)
     return temperature
 
 

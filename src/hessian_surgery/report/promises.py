@@ -43,14 +43,12 @@ def criteria_lines(criteria: Sequence[CheckedCriterion]) -> list[str]:
 
 
 def promises_section(promises: Sequence[Promise], criteria: Sequence[CheckedCriterion] = ()) -> Section:
-    """A table of all promises and criteria: what is not met first, then what cannot be told.
+    """A table of all promises and criteria: the aim, targets and the budget, then the others.
 
-    Of many, the aim, targets, the budget and criteria come before the protected classes.
+    Of each kind, what is not met comes first, then what cannot be told.
     """
     ranked = [_promise_row(promise) for promise in promises] + [_criterion_row(one) for one in criteria]
-    ranked.sort(key=lambda row: "✗?✓".index(row.cells[-1][0]))
-    if len(ranked) > MANY_CLASSES:
-        ranked.sort(key=lambda row: row.last)
+    ranked.sort(key=lambda row: (row.later, "✗?✓".index(row.cells[-1][0])))
     rows = [row.cells for row in (ranked if len(ranked) <= MANY_CLASSES else ranked[:SHOWN])]
     head = ("", "asked", "measured [interval]", "held-out images say")
     body = (
@@ -58,24 +56,24 @@ def promises_section(promises: Sequence[Promise], criteria: Sequence[CheckedCrit
         f"interval holds in 95 of 100 cases. Nothing can be told of classes with fewer than {FEW_IMAGES} images. "
         "Acceptance criteria are met or not by the measured value.</p>"
     )
-    body += table(head, rows[:SHOWN], "What was asked for", "numbers stacked")
+    body += table(head, rows[:SHOWN], "What was asked for", "numbers asked")
     if len(ranked) > len(rows):
         rest = Counter(row.state for row in ranked[SHOWN:])
         listed = ", ".join(f"{count:,} {state}" for state, count in rest.items())
         body += f'<p class="note">Of the other {len(ranked) - SHOWN:,}: {listed}. result.json has each.</p>'
     elif len(rows) > SHOWN:
-        others = table(head, rows[SHOWN:], "The rest of what was asked for", "numbers stacked")
+        others = table(head, rows[SHOWN:], "The rest of what was asked for", "numbers asked")
         body += folded(f"{len(rows) - SHOWN} more", others)
     return Section("asked", "What was asked for, and is it met?", body + _verdict_on(criteria))
 
 
 @dataclass(frozen=True)
 class AskedRow:
-    """A row of the table: its state in words, its cells, and whether it comes last of many."""
+    """A row of the table: its state in words, its cells, and whether it comes after the aim."""
 
     state: str
     cells: tuple[str, str, str, str]
-    last: bool
+    later: bool
 
 
 def _promise_row(promise: Promise) -> AskedRow:
@@ -95,7 +93,7 @@ def _criterion_row(one: CheckedCriterion) -> AskedRow:
     bound = f"at least {100 * one.asked:g} %" if least else f"lose at most {100 * one.asked:g} pp"
     state = "met" if one.met else "not met"
     cells = (name(one.name), f"criterion: {bound}", minus(text(one.figure)), f"{'✓' if one.met else '✗'} {state}")
-    return AskedRow(state, cells, one.met)
+    return AskedRow(state, cells, True)
 
 
 def _verdict_on(criteria: Sequence[CheckedCriterion]) -> str:

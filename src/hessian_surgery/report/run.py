@@ -57,6 +57,11 @@ class Run:
         return self.config["search"]["tolerance"]
 
     @property
+    def date(self) -> str:
+        """Day and minute when it ended, UTC; empty in runs of earlier versions."""
+        return str(self.result.get("date", ""))[:16].replace("T", " ")
+
+    @property
     def failed_criteria(self) -> list[str] | None:
         """Acceptance criteria that the run does not meet; None if it had to meet none."""
         acceptance: dict[str, Any] | None = self.result.get("acceptance")

@@ -54,8 +54,8 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
     inputs = run.config["inputs"]
     sections.append(reproduction("operate", inputs, facts_of(run.result), run.hashes))
     known = [str(inputs[key]) for key in ("model", "checkpoint", "data") if key in inputs]
-    known = known or [run.result["model"]] if run.result.get("model") else known
-    named = " · ".join(known + ([run.result["date"]] if run.result.get("date") else []))
+    known = known or [run.result["model"]] if "model" in run.result else known
+    named = " · ".join([*known, *([f"{run.date} UTC"] if run.date else [])])
     return make_page("Operation report", f'<p class="subject">{text(named)}</p>' + _opening(run), sections)
 
 

@@ -109,6 +109,11 @@ class Judge:
     fold_of: Tensor | None
     leaks: LeakCheck
 
+    @property
+    def folds(self) -> int | None:
+        """How many folds there are; None with held-out images."""
+        return None if self.fold_of is None else int(self.fold_of.max()) + 1
+
 
 def _judge(
     problem: Problem[Any], before: Answers, training: LabelledSet, heldout: LabelledSet | None, folds: int | None
@@ -141,21 +146,18 @@ def _operate(
     after = answer(problem.classifier, data, problem.batch_size)
     calibration = BeforeAfter(data.classes, data.index, data.labels, before, after)
     warnings = find_warnings(problem, judge.heldout, records, ending.accuracy, calibration) + judge.leaks.sentences
-    bias = None
+    bias = _biased(judge, ending)
     if judge.heldout is not None:
         data = judge.heldout
         after = answer(problem.classifier, data, problem.batch_size)
-        bias = _biased(judge, ending)
     if judge.fold_of is not None:
         after, bias, moved = answer_in_folds(problem, before, judge.fold_of, start, kept, observer)
         warnings += unlike_warning(moved, any(record.accepted for record in records))
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
-    asked = algorithm.asked(problem)
-    findings = make_findings(calibration, held, asked, warnings, problem.config.seed, temperature=temperature)
-    folds = None if judge.fold_of is None else int(judge.fold_of.max()) + 1
-    findings = replace(
-        findings, folds=folds, changed=changed, simpler=_simpler(held, bias, judge, ending, problem.config.seed)
-    )
+    asked, seed = algorithm.asked(problem), problem.config.seed
+    findings = make_findings(calibration, held, asked, warnings, seed, temperature=temperature)
+    simpler = _simpler(held, bias, judge, ending, seed)
+    findings = replace(findings, folds=judge.folds, changed=changed, simpler=simpler)
     return Outcome(
         config=problem.config,
         findings=findings,

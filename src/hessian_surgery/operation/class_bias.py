@@ -24,7 +24,7 @@ def fit_class_bias(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -
     It is chosen and measured as a step is, from the same fits where the head has biases.
     """
     surrogate, candidates = _biases_only(problem, found, goal)
-    chosen = candidates.choose(goal)
+    chosen = candidates.judged_by(goal).choose(goal.floor)
     before, after = candidates.nothing.answers, chosen.step.answers
     gain = estimate_gain(before, after, surrogate.labels, goal, problem.config.seed, chosen.overstated)
     assert surrogate.shifts is not None  # `_biases_only` has seen to it

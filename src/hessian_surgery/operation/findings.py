@@ -1,7 +1,8 @@
 """Findings: what the images say about an operation, computed from the answers to each."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
@@ -58,6 +59,22 @@ class Findings:
     def plain(self) -> str:
         """What was done, for someone who has never heard of σ."""
         return plain_words(self.heldout, self.tests)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `result.json` holds of it, without the metrics."""
+        return {
+            "verdict": asdict(self.verdict),
+            "plain": self.plain,
+            "asked": self.asked.as_dict(),
+            "promises": [promise.as_dict() for promise in self.promises],
+            "changed": None if self.changed is None else self.changed.as_dict(),
+            "recalibrated": None if self.temperature is None else {"temperature": self.temperature},
+            "costs": self.costs.as_dict(),
+            "simpler": None if self.simpler is None else self.simpler.as_dict(),
+            "warnings": list(self.warnings),
+            "tests": self.tests.as_dict(),
+            "deciles": [group.as_dict() for group in self.deciles],
+        }
 
     @cached_property
     def deciles(self) -> tuple[ClassGroup, ...]:

@@ -82,37 +82,28 @@ class Outcome:
         """The contents of `result.json`: fractions, not percent; classes in order."""
         found = self.findings
         metrics = {"calibration": found.calibration.metrics(), "heldout": found.heldout.metrics()}
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "method": "hessian-surgery",
-            "date": self.date,
-            "verdict": asdict(found.verdict),
-            "plain": found.plain,
-            "asked": found.asked.as_dict(),
-            "promises": [promise.as_dict() for promise in found.promises],
-            "acceptance": self.acceptance,
-            "changed": None if found.changed is None else found.changed.as_dict(),
-            "recalibrated": None if found.temperature is None else {"temperature": found.temperature},
-            "costs": found.costs.as_dict(),
-            "simpler": None if found.simpler is None else found.simpler.as_dict(),
-            "warnings": list(found.warnings),
-            "model": self.model,
-            "data": self.data,
-            "classes": list(found.heldout.classes),
-            "seed": self.config.seed,
-            "before": {name: pair[0].as_dict() for name, pair in metrics.items()},
-            "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
-            "tests": found.tests.as_dict(),
-            "deciles": [group.as_dict() for group in found.deciles],
-            "iterations": [record.as_dict() for record in self.iterations],
-            "ended": self.ended,
-            "front": self.front,
-            "split": self.split,
-            "diagnosis": asdict(self.structure),
-            "choices": self.choices,
-            "seconds": self.seconds,
-            "environment": self.environment,
-        }
+        head = {"schema_version": SCHEMA_VERSION, "method": "hessian-surgery", "date": self.date}
+        return (
+            head
+            | found.as_dict()
+            | {
+                "acceptance": self.acceptance,
+                "model": self.model,
+                "data": self.data,
+                "classes": list(found.heldout.classes),
+                "seed": self.config.seed,
+                "before": {name: pair[0].as_dict() for name, pair in metrics.items()},
+                "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
+                "iterations": [record.as_dict() for record in self.iterations],
+                "ended": self.ended,
+                "front": self.front,
+                "split": self.split,
+                "diagnosis": asdict(self.structure),
+                "choices": self.choices,
+                "seconds": self.seconds,
+                "environment": self.environment,
+            }
+        )
 
     def config_file(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """The contents of `config.json`."""

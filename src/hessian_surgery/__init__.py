@@ -41,10 +41,11 @@ if TYPE_CHECKING:
     from hessian_surgery.model.parameters import ParameterSpace, parameter_space
     from hessian_surgery.model.smallnet import train_smallnet
     from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+    from hessian_surgery.operation.findings import Findings
     from hessian_surgery.operation.iteration_record import IterationRecord, StepRecord
     from hessian_surgery.operation.observer import Observer
     from hessian_surgery.operation.operate import operate
-    from hessian_surgery.operation.outcome import Findings, Outcome
+    from hessian_surgery.operation.outcome import Outcome
     from hessian_surgery.paper.config import LoopConfig
     from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
     from hessian_surgery.paper.loop_record import LoopRecord
@@ -170,10 +171,11 @@ _PLACES = {
     "model.parameters": "ParameterSpace parameter_space",
     "model.smallnet": "train_smallnet",
     "operation.config": "OperationConfig SurgeryConfig",
+    "operation.findings": "Findings",
     "operation.iteration_record": "IterationRecord StepRecord",
     "operation.observer": "Observer",
     "operation.operate": "operate",
-    "operation.outcome": "Findings Outcome",
+    "operation.outcome": "Outcome",
     "paper.config": "LoopConfig",
     "paper.diagnosis": "Diagnosis diagnose",
     "paper.loop_record": "LoopRecord",

@@ -120,6 +120,19 @@ def test_a_page_is_quiet_and_closed_and_fits(reports, visit, name, width):
 
 
 @pytest.mark.parametrize("name", EXPLORED)
+def test_on_a_phone_no_figure_of_held_out_images_is_out_of_view(reports, visit, name):
+    page = visit(reports / name / "report.html", 390).page
+    for place in ("asked", "warnings", "classes"):
+        wide = page.eval_on_selector_all(
+            f"#{place} > .wide", "boxes => boxes.map(box => [box.scrollWidth, box.clientWidth])"
+        )
+        assert wide
+        assert all(inside <= room for inside, room in wide)
+    label = page.eval_on_selector("#warnings td", "cell => getComputedStyle(cell, '::before').content")
+    assert "held out, %" in label
+
+
+@pytest.mark.parametrize("name", EXPLORED)
 def test_the_slider_moves_the_bars_by_keyboard(reports, visit, name):
     found = visit(reports / name / "report.html")
     slider = found.page.locator("#budget")

@@ -143,6 +143,7 @@ def test_defaults_are_the_rooms():
     assert len(checked) > 9
     for name in checked:
         shown = f"{100 * known[name]:g}pp" if name == "budget" else str(known[name]).removesuffix(".0")
+        shown = "off" if known[name] is False else shown
         assert f"[default: {shown}" in context[name], name
     budgets = next(text for own, _, text in records(dict(commands())["compare"]) if own.name == "budgets")
     given = re.search(r"default: (.*)\]", budgets)[1]

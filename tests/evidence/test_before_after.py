@@ -5,8 +5,9 @@ from scipy import stats
 
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.calibration_error import calibration_error
 from hessian_surgery.evidence.metrics import class_accuracy
-from hessian_surgery.evidence.paired_tests import Flow, calibration_error, flows, paired_tests
+from hessian_surgery.evidence.paired_tests import Flow, flows, paired_tests
 from hessian_surgery.evidence.promises import check_promises
 from hessian_surgery.evidence.resampled_pairs import pair_counts, resample_pairs
 from hessian_surgery.evidence.verdict import judge

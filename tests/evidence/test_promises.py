@@ -51,7 +51,7 @@ def test_promises_by_hand():
     reference = stats.binomtest(95, 100, alternative="greater").proportion_ci(0.95, method="wilson")
     assert found["target", "a"].interval[0] == pytest.approx(reference.low)
     content = found["limit", "d"].as_dict()
-    assert list(content) == ["promise", "class", "asked", "measured", "interval", "state"]
+    assert list(content) == ["promise", "class", "asked", "measured", "interval", "state", "met"]
     assert (content["class"], content["asked"]) == ("d", 0.02)
     warnings = promise_warnings(tuple(found.values()))
     assert warnings[0].startswith("target b 90 %: missed on the held-out images, 65.0 % [")

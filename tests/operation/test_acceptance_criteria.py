@@ -1,10 +1,16 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import hessian_surgery as hs
+from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.model.evaluation import Answers
 from hessian_surgery.operation.acceptance_criteria import read_criteria, unmet
+from hessian_surgery.operation.accepted import with_criteria
+from hessian_surgery.operation.findings import make_findings
 
 
 def criteria(tmp_path, content):
@@ -78,3 +84,36 @@ def test_a_class_that_there_is_not_is_refused(tmp_path):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(hs.InputError, match=r"accept: .*none.toml cannot be read as TOML"):
         read_criteria(tmp_path / "none.toml")
+
+
+def test_advice_names_options_that_are_predicted_to_meet_a_criterion(tmp_path):
+    """The point nearest to the run, other than what was done or would do nothing; else a target."""
+    found = criteria(tmp_path, "minimum_accuracy = 0.6\nmaximum_drop = 0.1\n")
+    heldout = images((9, 5), (7, 5))
+    base, done = [0.9, 0.5], [0.75, 0.5]
+    points = [
+        {"objective": "sigma", "budget": 0.001, "per_class": done},
+        {"objective": "sigma", "budget": 0.002, "per_class": base},
+        {"objective": "sigma", "budget": 0.01, "per_class": [0.82, 0.58]},
+        {"objective": "sigma", "budget": 0.02, "per_class": [0.81, 0.58]},
+        {"objective": "worst", "budget": 0.005, "per_class": [0.7, 0.62]},
+    ]
+    front = {"base": {"per_class": base}, "points": points}
+    asked = Asked(budget=0.002, limits={"dog": 0.1})
+    findings = make_findings(heldout, heldout, asked, (), 0)
+    record = SimpleNamespace(predicted=done)
+    fields = dict.fromkeys(("config", "ended", "structure", "choices", "split", "environment"))
+    outcome = hs.Outcome(
+        findings=findings, iterations=(record,), front=front, seconds=0, base_weights={}, weights={}, **fields
+    )
+    accepted = with_criteria(outcome, found)
+    assert [one.met for one in accepted.findings.criteria] == [True, False, False, True]
+    cat, dog = (one.advice for one in accepted.findings.criteria if not one.met)
+    assert cat == "--target sigma --budget 0.01 is predicted to meet it (82.0 %)"
+    assert dog == "--target worst --budget 0.005 is predicted to meet it (62.0 %)"
+    assert accepted.acceptance["failed"] == unmet(found, heldout)
+    assert accepted.findings.verdict.tone == "mixed"
+    without = with_criteria(replace(outcome, front=None), found)
+    cat, dog = (one.advice for one in without.findings.criteria if not one.met)
+    assert cat == "--protect dog,cat --max-drop 0.1 asks for it"
+    assert dog == "--target dog=0.6 asks for it"

@@ -121,7 +121,7 @@ def test_run_folder(outcome, tmp_path, digits_parts):
 
 METRICS = {"accuracy", "balanced_accuracy", "sigma", "worst", "per_class", "count", "interval"}
 RESULT = {
-    *("front", "ended"),
+    *("front", "ended", "date", "plain", "changed", "recalibrated", "costs", "simpler", "model", "data"),
     *("schema_version", "method", "classes", "seed", "before", "after", "iterations", "verdict", "warnings"),
     *("asked", "promises", "tests", "deciles", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
 }
@@ -168,7 +168,7 @@ def check_contract(result, classes):
 
 
 def test_a_late_failure_gives_the_start_back(trained, digits_parts, short, monkeypatch):
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hessian_surgery.operation.operate.make_findings", interrupted)

@@ -70,7 +70,7 @@ def test_the_page_says_how_groups_were_made_and_of_how_many_classes_it_shows_som
     assert "The 10 of 1,000 classes that lost most" in page
     assert f"the 40 of 1,000 classes that respond most and {GRADIENTS} of {1000 + GRADIENTS:,} directions" in page
     assert re.search(r"12 of \d+ classes that changed; result.json has all", page)
-    assert "Of the other 562: 562 cannot be told" in page
+    assert "Of the other 563: 563 cannot be told" in page
 
 
 def test_the_search_holds_every_class(run, page):

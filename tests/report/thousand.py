@@ -12,9 +12,10 @@ from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.evidence.effective_rank import analyse
 from hessian_surgery.model.evaluation import Answers
+from hessian_surgery.operation.findings import Findings, make_findings
 from hessian_surgery.operation.front import BUDGETS, describe_front
 from hessian_surgery.operation.iteration_record import Gain, Responses, StepRecord
-from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
+from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.types import Array
 
 CLASSES = 1000

@@ -85,11 +85,14 @@ def open_model(options: InputOptions, needs: Sequence[str] = PARTS, halve: bool 
 
 
 def recorded_options(options: object) -> dict[str, str]:
-    """Return a command's options as files keep them: enough to give the command again."""
+    """Return a command's options as files keep them: enough to give the command again.
+
+    An option without a value, such as --recalibrate, has an empty one.
+    """
     kept = {key: value for key, value in given_options(options).items() if value is not False}
     if kept.get("preset") == "default":
         del kept["preset"]
-    return {key: str(value) for key, value in kept.items() if key not in UNRECORDED}
+    return {key: "" if value is True else str(value) for key, value in kept.items() if key not in UNRECORDED}
 
 
 def digits_net(seed: int) -> tuple[SmallNet, Parts]:

@@ -1,7 +1,6 @@
 """`hessian-surgery operate`: operate on a trained classifier."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,13 @@ from hessian_surgery.cli.tables import describe_choices, print_cost, print_findi
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
 from hessian_surgery.model.evaluation import check_classifier
-from hessian_surgery.operation.acceptance_criteria import Criteria, read_criteria, unmet
+from hessian_surgery.operation.acceptance_criteria import Criteria, read_criteria
+from hessian_surgery.operation.accepted import with_criteria
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.cost import check_memory, estimate_cost, try_operation
 from hessian_surgery.operation.folds import check_folds
 from hessian_surgery.operation.operate import operate as operate_on_model
-from hessian_surgery.operation.outcome import Outcome
+from hessian_surgery.operation.outcome import Outcome, read_result
 from hessian_surgery.report.figure_files import run_figures, save_figures
 from hessian_surgery.report.run import load_run, run_of
 from hessian_surgery.report.run_page import run_page
@@ -57,7 +57,7 @@ def operate(options: OperateOptions) -> None:
     if options.figures:
         save_figures(options.figures, run_figures(load_run(options.out)))
     if outcome.acceptance and outcome.acceptance["failed"]:
-        print_notes(f"not accepted: {line}" for line in outcome.acceptance["failed"])
+        print_notes(f"not accepted: {one.failure}{one.remedy}" for one in outcome.findings.criteria if not one.met)
         raise typer.Exit(NOT_ACCEPTED)
 
 
@@ -107,9 +107,9 @@ def operate_on(
         print_notes(["interrupted; give the same command with --resume to continue"])
         raise
     if criteria is not None:
-        failed = unmet(criteria, outcome.findings.heldout)
-        outcome = replace(outcome, acceptance={"criteria": asdict(criteria), "failed": failed})
+        outcome = with_criteria(outcome, criteria)
     patch = outcome.patch(checkpoint)
+    outcome = outcome.with_patch(patch)
     write_text(folder / PAGE, run_page(run_of(outcome, patch, inputs)))
     outcome.save(folder, checkpoint, inputs, patch)
     return outcome
@@ -118,7 +118,7 @@ def operate_on(
 def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
     """Show what an operation found, and where it was written."""
     if as_json:
-        print_json(outcome.as_dict())
+        print_json(read_result(folder))
     else:
         print_findings(Console(), outcome.findings)
         notes().print(describe_choices(outcome.choices), highlight=False)

@@ -56,6 +56,15 @@ class OperateOptions(GoalOptions, ConfigOptions, ModelOptions):
             default="those with a target",
         ),
     ] = None
+    recalibrate: Annotated[
+        bool,
+        flag(
+            OPERATION,
+            "Afterwards fit one temperature to the calibration images and fold it into the head; no prediction "
+            "changes.",
+            "--recalibrate",
+        ),
+    ] = False
     iterations: Annotated[
         int | None, option(OPERATION, "Maximum number of iterations.", "N", default="1; 15 per phase in a loop")
     ] = None

@@ -27,10 +27,7 @@ def report(options: ReportOptions) -> None:
     findings = load_findings(options.run)
     ended = read_result(options.run)["ended"]
     if options.as_json:
-        promises = [promise.as_dict() for promise in findings.promises]
-        note = {"note": findings.note} if findings.note else {}
-        figures = {"verdict": vars(findings.verdict), "promises": promises, "tests": findings.tests.as_dict()}
-        print_json(figures | {"deciles": [group.as_dict() for group in findings.deciles]} | note)
+        print_json(findings.as_dict() | ({"note": findings.note} if findings.note else {}))
     elif options.markdown:
         print(to_markdown(findings, ended), end="")
     else:

@@ -12,19 +12,20 @@ from hessian_surgery.comparison.tables import table_rows
 from hessian_surgery.curvature.memory import sized
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.operation.cost import Cost
-from hessian_surgery.operation.outcome import Findings
+from hessian_surgery.operation.findings import Findings
 from hessian_surgery.paper.diagnosis import Diagnosis
+from hessian_surgery.report.answer import answer_parts
 from hessian_surgery.report.deciles import FORMED, HEAD, decile_note, decile_rows
 from hessian_surgery.report.diagnosis_page import PAIRS
 from hessian_surgery.report.figure_data import weakest_and_strongest
 from hessian_surgery.report.markdown import MOST, left_out, main_flows, shown_classes, summary_rows
-from hessian_surgery.report.promises import promise_lines
 
-COLOURS = {"better": "green", "worse": "red", "no detectable change": "yellow"}
+COLOURS = {"good": "green", "mixed": "yellow", "bad": "red", "plain": "yellow"}
 
 
 def print_findings(console: Console, findings: Findings) -> None:
-    """Print each class of the held-out images, figures for all, promises, then the verdict."""
+    """Print the answer, each class of the held-out images, figures for all, then the verdict."""
+    _print_answer(console, findings)
     images = findings.heldout
     tests = findings.tests
     before, after = images.metrics()
@@ -57,11 +58,21 @@ def print_findings(console: Console, findings: Findings) -> None:
         console.print(f"[bold]{escape(findings.note)}[/]", highlight=False)
     for flow in main_flows(tests):
         console.print(f"[dim]{escape(str(flow))}[/]", highlight=False)
-    for line in promise_lines(findings.promises):
-        console.print(escape(line), highlight=False)
     _print_warnings(console, findings.warnings)
-    colour = COLOURS[findings.verdict.outcome]
+    colour = COLOURS[findings.verdict.tone]
     console.print(f"[bold {colour}]{escape(findings.verdict.sentence)}[/]", highlight=False)
+
+
+def _print_answer(console: Console, findings: Findings) -> None:
+    """The headline, the same in plain words, and each part of the answer."""
+    colour = COLOURS[findings.verdict.tone]
+    console.print(f"[bold {colour}]{escape(findings.verdict.headline)}[/]", highlight=False)
+    console.print(escape(findings.plain), highlight=False)
+    for title, lines in answer_parts(findings):
+        console.print(f"[bold]{title}[/]", highlight=False)
+        for line in lines:
+            console.print(f"  {escape(line)}", highlight=False)
+    console.print()
 
 
 def _deciles(findings: Findings) -> Table:

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha1
 from itertools import combinations
 from typing import Any
 
-import torch
-
-from hessian_surgery.data import batches
-from hessian_surgery.data.labelled import CHUNK, LabelledSet
+from hessian_surgery.data.data_hash import image_hashes
+from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 
 # A run is refused if two parts share more than this share of the images that it is judged on.
@@ -91,12 +88,7 @@ class Leak:
 
 def hash_part(data: LabelledSet, argument: str) -> HashedPart:
     """Hash the inputs of every image."""
-    found: list[bytes] = []
-    for chunk in torch.arange(len(data)).split(CHUNK) if len(data) else ():
-        parts = [tensor.cpu().contiguous() for tensor in batches.tensors(data.fetch(chunk))]
-        rows = [part.reshape(len(chunk), -1).view(torch.uint8).numpy() for part in parts]
-        found += [sha1(b"".join(row[i].tobytes() for row in rows)).digest() for i in range(len(chunk))]
-    return HashedPart(argument, data.index.tolist(), found, len(data))
+    return HashedPart(argument, data.index.tolist(), image_hashes(data), len(data))
 
 
 def hash_training(training: LabelledSet, drawn: Sequence[LabelledSet]) -> HashedPart:

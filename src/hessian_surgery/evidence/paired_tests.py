@@ -9,17 +9,16 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.calibration_error import calibration_change, calibration_error
 from hessian_surgery.evidence.difference import Difference, by_percentiles
 from hessian_surgery.evidence.noise_free_sigma import corrected_sigma, sigma_change
 from hessian_surgery.evidence.resampled_pairs import pair_counts, resample_pairs
 from hessian_surgery.evidence.significance import detectable_change, holm, mcnemar
-from hessian_surgery.model.evaluation import Answers, output_name
+from hessian_surgery.model.evaluation import output_name
 from hessian_surgery.types import Array
 
 # With fewer images of a class, no claim is made about it.
 FEW_IMAGES = 50
-# Bins of confidence, for the calibration error.
-BINS = 15
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,7 @@ class PairedTests:
         nll: mean −log p of the true class before and after, in nats.
         nll_change: change of that mean.
         calibration_error: expected calibration error (15 bins) before and after.
+        calibration_change: its change.
         sigma_corrected: σ before and after, without sampling noise.
         churn: share of predictions that changed.
         per_class: a test for each class.
@@ -108,6 +108,7 @@ class PairedTests:
     nll: tuple[float, float]
     nll_change: Difference
     calibration_error: tuple[float, float]
+    calibration_change: Difference
     sigma_corrected: tuple[float, float]
     churn: float
     per_class: tuple[ClassTest, ...]
@@ -122,6 +123,7 @@ class PairedTests:
             balanced_accuracy=self.balanced_accuracy.widened(factor),
             worst=self.worst.widened(factor),
             nll_change=self.nll_change.widened(factor),
+            calibration_change=self.calibration_change.widened(factor),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -151,20 +153,14 @@ def paired_tests(images: BeforeAfter, seed: int = 0) -> PairedTests:
         nll=(float(images.before.nll.double().mean()), float(images.after.nll.double().mean())),
         nll_change=_mean_difference((images.after.nll - images.before.nll).double().numpy()),
         calibration_error=(calibration_error(images.before, labels), calibration_error(images.after, labels)),
+        calibration_change=calibration_change(
+            images.before, images.after, labels, np.random.default_rng([seed, 0xCA11])
+        ),
         sigma_corrected=(float(corrected_sigma(pairs.before, count)), float(corrected_sigma(pairs.after, count))),
         churn=float((images.before.predicted != images.after.predicted).double().mean()),
         per_class=_class_tests(kinds, images.classes),
         flows=flows(images),
     )
-
-
-def calibration_error(answers: Answers, labels: Tensor) -> float:
-    """Expected calibration error: mean |accuracy − confidence| over 15 bins, weighted by images."""
-    right = (answers.predicted == labels).double().numpy()
-    confidence = answers.confidence.double().numpy()
-    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    gaps = np.bincount(bins, weights=right, minlength=BINS) - np.bincount(bins, weights=confidence, minlength=BINS)
-    return float(np.abs(gaps).sum() / len(labels))
 
 
 def flows(images: BeforeAfter) -> tuple[Flow, ...]:

@@ -14,6 +14,16 @@ from hessian_surgery.types import Array
 
 State: TypeAlias = Literal["reached", "missed", "kept", "broken", "cannot be told"]
 
+# What an operation without targets aims at, in words.
+AIMS = {"sigma": "a lower σ (without sampling noise)", "worst": "a better worst class"}
+# What a state means for what was asked.
+MET: dict[State, Literal["yes", "no", "undecided"]] = {
+    "reached": "yes",
+    "kept": "yes",
+    "missed": "no",
+    "broken": "no",
+    "cannot be told": "undecided",
+}
 # Each end of a class's interval holds in 95 of 100 cases: the two together in 90.
 ONE_SIDED = 0.90
 # Standard errors in such an end.
@@ -27,16 +37,17 @@ class Promise:
     """One thing that was asked for, and whether held-out images show it. Figures are fractions.
 
     Attributes:
-        promise: "target" (an accuracy to reach), "limit" (what a protected class may lose) or
-            "budget" (the overall accuracy that may be given up).
-        name: the class; None for the budget.
-        asked: the accuracy, or the loss that is allowed.
-        measured: the accuracy after, or the change of accuracy.
+        promise: "target" (an accuracy to reach), "sigma" (a lower σ), "worst" (a better worst
+            class), "budget" (the overall accuracy that may be given up) or "limit" (what a
+            protected class may lose).
+        name: the class of a target or limit; else None.
+        asked: the accuracy, or the loss that is allowed; 0 for an aim.
+        measured: the accuracy after, or the change of accuracy, σ or the worst class.
         interval: of `measured`.
         state: "reached" or "missed", "kept" or "broken", if the whole interval says so.
     """
 
-    promise: Literal["target", "limit", "budget"]
+    promise: Literal["target", "sigma", "worst", "budget", "limit"]
     name: str | None
     asked: float
     measured: float
@@ -45,9 +56,13 @@ class Promise:
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `result.json` holds."""
-        return {"promise": self.promise, "class": self.name} | {
-            key: value for key, value in asdict(self).items() if key not in ("promise", "name")
-        }
+        plain = {key: value for key, value in asdict(self).items() if key not in ("promise", "name")}
+        return {"promise": self.promise, "class": self.name} | plain | {"met": self.met}
+
+    @property
+    def met(self) -> Literal["yes", "no", "undecided"]:
+        """Whether it was kept, in one word."""
+        return MET[self.state]
 
     @property
     def figure(self) -> str:
@@ -62,6 +77,8 @@ class Promise:
         """What was asked for, in words."""
         if self.promise == "target":
             return f"target {self.name} {100 * self.asked:g} %"
+        if self.promise in AIMS:
+            return AIMS[self.promise]
         if self.promise == "budget":
             return f"budget, at most {100 * self.asked:.3g} pp of accuracy lost"
         return f"limit of {self.name}, at most {100 * self.asked:.3g} pp lost"
@@ -70,16 +87,21 @@ class Promise:
         return f"{self.wanted}: {self.state} on the held-out images, {self.figure}"
 
 
-def check_promises(asked: Asked, images: BeforeAfter, accuracy: Difference) -> tuple[Promise, ...]:
-    """Check everything that was asked for: the targets, the budget, then the limits.
+def check_promises(
+    asked: Asked, images: BeforeAfter, accuracy: Difference, aim: Difference | None = None
+) -> tuple[Promise, ...]:
+    """Check everything that was asked for: the targets or the aim, the budget, then the limits.
 
     A target is reached if even the lower end of the class's interval (Wilson's) is; a limit is kept
     if even the largest loss in the interval of the class's change is allowed. Each end holds in 95
     of 100 cases. The budget is compared with `accuracy`, the change over all images with its 95 %
-    interval. Nothing can be told of a class with few images.
+    interval; so is `aim`, the change of σ or of the worst class, with 0. Nothing can be told of a
+    class with few images.
     """
     kinds = dict(zip(images.classes, pair_counts(images), strict=True))
     found = [_target(name, wanted, kinds[name]) for name, wanted in asked.targets.items()]
+    if aim is not None and not asked.targets:
+        found.append(_aim(asked, aim, len(images.labels)))
     if asked.budget is not None:
         state = _state(accuracy.interval, -asked.budget, "kept", "broken", len(images.labels))
         found.append(Promise("budget", None, asked.budget, accuracy.difference, accuracy.interval, state))
@@ -94,7 +116,7 @@ def change_interval(gained: float, lost: float, images: float, quantile: float =
     """
     up, down = (gained + 1) / (images + 2), (lost + 1) / (images + 2)
     half = quantile * sqrt((up + down - (up - down) ** 2) / (images + 2))
-    return max(-1.0, up - down - half), min(1.0, up - down + half)
+    return float(max(-1.0, up - down - half)), float(min(1.0, up - down + half))
 
 
 def promise_warnings(promises: tuple[Promise, ...]) -> tuple[str, ...]:
@@ -102,6 +124,13 @@ def promise_warnings(promises: tuple[Promise, ...]) -> tuple[str, ...]:
     found = [str(promise) for promise in promises if promise.state in ("missed", "broken")]
     more = f"{len(found) - MOST_WARNINGS:,} more targets or limits are missed or broken on the held-out images"
     return tuple(found[:MOST_WARNINGS]) + ((more,) if len(found) > MOST_WARNINGS else ())
+
+
+def _aim(asked: Asked, change: Difference, images: int) -> Promise:
+    low, high = change.interval if asked.aim == "worst" else (-change.interval[1], -change.interval[0])
+    state: State = "reached" if low > 0 else "missed" if high < 0 else "cannot be told"
+    state = state if images >= FEW_IMAGES else "cannot be told"
+    return Promise(asked.aim, None, 0.0, change.difference, change.interval, state)
 
 
 def _target(name: str, wanted: float, kinds: Array) -> Promise:

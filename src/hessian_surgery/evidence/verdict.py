@@ -4,46 +4,91 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from hessian_surgery.evidence.asked import Asked
+from hessian_surgery.evidence.criteria import CheckedCriterion
 from hessian_surgery.evidence.paired_tests import FEW_IMAGES, ClassTest, PairedTests
 from hessian_surgery.evidence.promises import Promise
 from hessian_surgery.evidence.significance import mcnemar
 
 Result: TypeAlias = Literal["better", "no detectable change", "worse"]
+Tone: TypeAlias = Literal["good", "mixed", "bad", "plain"]
+TONES: dict[Result, Tone] = {"better": "good", "no detectable change": "plain", "worse": "bad"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One word for programs and one sentence for people."""
+    """One word for programs, and a headline and a sentence for people.
+
+    Attributes:
+        outcome: whether the aim was reached.
+        sentence: the headline, with what was asked and what was measured.
+        headline: the outcome, and how much of what was asked for is not met.
+        tone: "good" only if nothing that was asked for is unmet; "mixed" if something is.
+    """
 
     outcome: Result
     sentence: str
+    headline: str = ""
+    tone: Tone = "plain"
 
 
-def judge(tests: PairedTests, images: int, asked: Asked, promises: tuple[Promise, ...] = ()) -> Verdict:
+def judge(
+    tests: PairedTests,
+    images: int,
+    asked: Asked,
+    promises: tuple[Promise, ...] = (),
+    criteria: tuple[CheckedCriterion, ...] = (),
+) -> Verdict:
     """Judge an operation by what it was asked for, on held-out images.
 
     Targets decide if there are any; else σ or the worst class, whichever was aimed at. A gain does
-    not count if accuracy fell by more than the budget. Too few images allow no claim.
+    not count if accuracy fell by more than the budget. Too few images allow no claim. The headline
+    also counts the targets, limits and acceptance criteria that are not met.
 
     Args:
         tests: before against after.
         images: held-out images.
         asked: what the operation was asked for.
         promises: whether each part of that was kept.
+        criteria: acceptance criteria, if there are any.
     """
+    unmet = _unmet(promises, criteria)
+    also = f" {unmet.capitalize()}." if unmet else ""
     if images < FEW_IMAGES:
-        return Verdict("no detectable change", f"No claim can be made from {images} held-out images.")
+        return _verdict("no detectable change", f"No claim can be made from {images} held-out images.{also}", unmet)
     targets = [promise for promise in promises if promise.promise == "target"]
     reached = bool(targets) and all(target.state == "reached" for target in targets)
     if tests.churn == 0:
         why = "every target is reached as it is" if reached else "no step was kept, or none that matters"
-        return Verdict("no detectable change", f"No prediction changed: {why}.")
+        return _verdict("no detectable change", f"No prediction changed: {why}.{also}", unmet)
     outcome, claim, aside = _judge_targets(tests, asked, targets) if targets else _judge_aim(tests, asked)
     broken = [promise for promise in promises if promise.promise == "limit" and promise.state == "broken"]
     accuracy = f"accuracy {tests.accuracy}{_losers(tests)}{_broken(broken)}"
     advice = "" if outcome == "better" or reached else " Keep the original model."
-    sentence = f"{outcome.capitalize()} (asked: {asked}): {claim} on held-out images{aside}, {accuracy}.{advice}"
-    return Verdict(outcome, sentence)
+    rest = f" (asked: {asked}): {claim} on held-out images{aside}, {accuracy}.{advice}"
+    return _verdict(outcome, _headline(outcome, unmet) + rest, unmet)
+
+
+def _verdict(outcome: Result, sentence: str, unmet: str) -> Verdict:
+    tone = "mixed" if unmet and outcome != "worse" else TONES[outcome]
+    return Verdict(outcome, sentence, _headline(outcome, unmet), tone)
+
+
+def _headline(outcome: Result, unmet: str) -> str:
+    return outcome.capitalize() + (f", {'but' if outcome == 'better' else 'and'} {unmet}" if unmet else "")
+
+
+def _unmet(promises: tuple[Promise, ...], criteria: tuple[CheckedCriterion, ...]) -> str:
+    """How many targets are missed, limits broken and criteria not met, of how many; or nothing."""
+    parts = []
+    for kind, word in (("target", "missed"), ("limit", "broken")):
+        own = [promise for promise in promises if promise.promise == kind]
+        short = sum(promise.met == "no" for promise in own)
+        if short:
+            parts.append(f"{short} of {len(own)} {kind}{'' if len(own) == 1 else 's'} {word}")
+    failed = sum(not criterion.met for criterion in criteria)
+    if failed:
+        parts.append(f"{failed} of {len(criteria)} criteri{'on' if len(criteria) == 1 else 'a'} not met")
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def _judge_aim(tests: PairedTests, asked: Asked) -> tuple[Result, str, str]:

@@ -64,6 +64,11 @@ def predict(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_S
 
 def answer(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Answers:
     """Compute the model's answer to each image."""
+    return answers_of(finite_logits(classifier, data, batch_size), data.labels)
+
+
+def finite_logits(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Tensor:
+    """Compute logits (N, C) as `compute_logits` does; refuse any that are not finite."""
     logits = compute_logits(classifier, data, batch_size)
     wrong = ~torch.isfinite(logits).all(dim=1)
     if wrong.any():
@@ -71,11 +76,16 @@ def answer(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SI
         raise InputError(
             f"model: its logits are not finite on image {first} ({int(wrong.sum())} such images); check these images"
         )
+    return logits
+
+
+def answers_of(logits: Tensor, labels: Tensor) -> Answers:
+    """The answers that logits (N, C) stand for, with the true classes (N,)."""
     log_p = logits.log_softmax(dim=1)
     return Answers(
         predicted=logits.argmax(dim=1),
         confidence=log_p.max(dim=1).values.exp(),
-        nll=-log_p.gather(1, data.labels[:, None]).squeeze(1),
+        nll=-log_p.gather(1, labels[:, None]).squeeze(1),
     )
 
 

@@ -4,15 +4,20 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hessian_surgery.data.class_names import class_number
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.costs import WIDE
+from hessian_surgery.evidence.criteria import CheckedCriterion
+from hessian_surgery.evidence.promises import change_interval
+from hessian_surgery.evidence.resampled_pairs import pair_counts
 from hessian_surgery.operation.goal import SLACK
 from hessian_surgery.parse_numbers import parse_accuracy, parse_amount
 
-MINIMUM, DROP = "minimum_accuracy", "maximum_drop"
+MINIMUM: Final = "minimum_accuracy"
+DROP: Final = "maximum_drop"
 # How each criterion is read if it is text, such as "80%" or "3pp".
 PARSERS = {MINIMUM: parse_accuracy, DROP: parse_amount}
 
@@ -64,17 +69,34 @@ def read_criteria(path: Path) -> Criteria:
     return criteria
 
 
+def criteria_from(content: Mapping[str, Any]) -> Criteria:
+    """Criteria from the form that `result.json` holds."""
+    return Criteria(Limits(**content["every"]), {name: Limits(**own) for name, own in content["classes"].items()})
+
+
+def check_criteria(criteria: Criteria, images: BeforeAfter) -> tuple[CheckedCriterion, ...]:
+    """Check each criterion on these images; it is met if the measured value is within it."""
+    before, after = images.metrics()
+    kinds = pair_counts(images)
+    found = []
+    for j, name in enumerate(images.classes):
+        limits = criteria.of(name)
+        old, new = before.per_class[j], after.per_class[j]
+        if limits.minimum_accuracy is not None:
+            least = limits.minimum_accuracy
+            met = new >= least - SLACK
+            found.append(CheckedCriterion(name, MINIMUM, least, new, after.interval[j], met))
+        if limits.maximum_drop is not None:
+            most = limits.maximum_drop
+            low, high = change_interval(kinds[j, 2], kinds[j, 1], before.count[j], WIDE)
+            met = old - new <= most + SLACK
+            found.append(CheckedCriterion(name, DROP, most, old - new, (-high, -low), met))
+    return tuple(found)
+
+
 def unmet(criteria: Criteria, images: BeforeAfter) -> list[str]:
     """The criteria that the patched model does not meet on these images, a sentence for each."""
-    before, after = images.metrics()
-    failed = []
-    for name, old, new in zip(images.classes, before.per_class, after.per_class, strict=True):
-        limits = criteria.of(name)
-        if limits.minimum_accuracy is not None and new < limits.minimum_accuracy - SLACK:
-            failed.append(f"{name}: accuracy {100 * new:.1f} %, {MINIMUM} is {100 * limits.minimum_accuracy:g} %")
-        if limits.maximum_drop is not None and old - new > limits.maximum_drop + SLACK:
-            failed.append(f"{name}: lost {100 * (old - new):.1f} pp, {DROP} is {100 * limits.maximum_drop:g} pp")
-    return failed
+    return [criterion.failure for criterion in check_criteria(criteria, images) if not criterion.met]
 
 
 def _limits(content: dict[str, Any], prefix: str, path: Path) -> Limits:

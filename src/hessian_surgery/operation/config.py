@@ -29,6 +29,8 @@ class OperationConfig(ABC):
         calibration_cap: calibration images per class at most; None takes all.
         batch_size: images per forward pass; None lets a short trial choose (`model/passes.py`).
         seed: fixes every random draw.
+        recalibrate: fit one temperature to the calibration images after the operation, and divide
+            the head's weights and biases by it; no prediction changes.
     """
 
     iterations: int = 1
@@ -40,6 +42,7 @@ class OperationConfig(ABC):
     calibration_cap: int | None = None
     batch_size: int | None = None
     seed: int = 0
+    recalibrate: bool = False
 
     # The algorithm that follows these choices; `operation/algorithms.py` knows it by this name.
     algorithm: ClassVar[str]

@@ -38,11 +38,13 @@ class Ending:
         accuracy: class accuracies (C,) of these weights on the calibration data.
         front: predictions for other objectives and budgets, if the algorithm makes any.
         spent: why no more spikes could be found, if that ended the run.
+        biases: what a class bias for the same goal adds to each logit (C), if one was fitted.
     """
 
     accuracy: Array
     front: dict[str, Any] | None = None
     spent: str | None = None
+    biases: list[float] | None = None
 
 
 @dataclass(frozen=True)

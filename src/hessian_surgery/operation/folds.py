@@ -20,7 +20,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.metrics import class_accuracy
-from hessian_surgery.model.evaluation import Answers, answer
+from hessian_surgery.model.evaluation import Answers, answer, answers_of, finite_logits
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.driver import run_in_folder
@@ -29,6 +29,7 @@ from hessian_surgery.operation.history import load_history
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.recalibration import recalibrate
 from hessian_surgery.operation.state_file import FOUND, fingerprint, forget_state, passes_metadata, state_folder
 from hessian_surgery.seeding import generator
 from hessian_surgery.weights.tensorfile import read_tensors, save_tensors
@@ -83,12 +84,14 @@ class Folded:
 
     Attributes:
         answers: to each image, by the operation that did not see it.
+        bias: the same by the class bias that was fitted there; None if none was.
         records: of all iterations, fold by fold.
         step: the mean of the operations' steps (p,); one that kept nothing counts as a step of 0.
         moved: whether each operation kept a step.
     """
 
     answers: Answers
+    bias: Answers | None
     records: tuple[IterationRecord, ...]
     step: Tensor
     moved: tuple[bool, ...]
@@ -99,6 +102,7 @@ class _Fold:
     """What the operation without one fold found; see `Folded`."""
 
     answers: Answers
+    bias: Answers | None
     records: Sequence[IterationRecord]
     step: Tensor
 
@@ -122,10 +126,11 @@ def operate_in_folds(
     space = problem.space
     identity = _identity(problem, fold_of, kept)
     folds = int(fold_of.max()) + 1
-    after = Answers(*(torch.empty_like(t) for t in (before.predicted, before.confidence, before.nll)))
+    after, simpler = (Answers(*(torch.empty_like(t) for t in vars(before).values())) for _ in range(2))
     mean = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
     records: list[IterationRecord] = []
     moved = []
+    fitted = True
     out_of_reach: Infeasible | None = None
     for fold in range(folds):
         observer.fold(fold + 1, folds)
@@ -136,11 +141,14 @@ def operate_in_folds(
         except Infeasible as error:
             # On these images the targets are out of reach: this operation changes nothing.
             out_of_reach = error
-            found = _Fold(_some(before, unseen), (), torch.zeros_like(mean))
+            same = _some(before, unseen)
+            found = _Fold(same, same, (), torch.zeros_like(mean))
         except InputError as error:
             raise InputError(f"folds: without fold {fold + 1} of {folds}, {error}") from error
-        for whole, part in zip(vars(after).values(), vars(found.answers).values(), strict=True):
-            whole[unseen] = part
+        for name, whole in vars(after).items():
+            whole[unseen] = getattr(found.answers, name)
+            getattr(simpler, name)[unseen] = getattr(found.bias or found.answers, name)
+        fitted &= found.bias is not None
         mean += found.step / folds
         records += [replace(record, fold=fold + 1) for record in found.records]
         moved.append(any(record.accepted for record in found.records))
@@ -148,7 +156,7 @@ def operate_in_folds(
         raise out_of_reach
     space.restore(start)
     space.perturb(mean)
-    return Folded(after, tuple(records), mean, tuple(moved))
+    return Folded(after, simpler if fitted else None, tuple(records), mean, tuple(moved))
 
 
 def folds_ended(moved: Sequence[bool]) -> str:
@@ -187,15 +195,21 @@ def _one_fold(
     base = class_accuracy(before.predicted[rest], data.labels[rest], len(data.classes))
     started = before.predicted[rest]
     part = replace(problem, calibration_data=data.subset(rest), base=base, started=started, with_front=False)
-    records, _ = run_in_folder(algorithm, part, place, kept.resume, observer)
-    space.round_to(kept.stored_as or {})
-    answers = answer(problem.classifier, data.subset(unseen), problem.batch_size)
+    shown = data.subset(unseen)
+    logits = finite_logits(problem.classifier, shown, problem.batch_size)
+    records, ending = run_in_folder(algorithm, part, place, kept.resume, observer)
+    shifts = ending.biases
+    bias = None if shifts is None else answers_of(logits + logits.new_tensor(shifts), shown.labels)
     step = space.flatten(space.parameters) - start
+    recalibrate(part)
+    space.round_to(kept.stored_as or {})
+    answers = answer(problem.classifier, shown, problem.batch_size)
     if place is not None:
         said = {"identity": identity, "iterations": str(len(records))} | passes_metadata(problem)
-        save_tensors(place / FOUND, vars(answers) | {"step": step}, said)
+        of_bias = {f"bias.{name}": t for name, t in (vars(bias) if bias else {}).items()}
+        save_tensors(place / FOUND, vars(answers) | of_bias | {"step": step}, said)
         forget_state(place)
-    return _Fold(answers, records, step)
+    return _Fold(answers, bias, records, step)
 
 
 def _load(place: Path, identity: str, kind: type[IterationRecord]) -> _Fold | None:
@@ -208,7 +222,9 @@ def _load(place: Path, identity: str, kind: type[IterationRecord]) -> _Fold | No
         if metadata["identity"] != identity:
             raise InputError(f"resume: {place} belongs to a run with other options, weights or images; give those")
         step = tensors.pop("step")
-        return _Fold(Answers(**tensors), load_history(place, int(metadata["iterations"]), kind), step)
+        of_bias = {name: tensors.pop(f"bias.{name}") for name in list(tensors) if f"bias.{name}" in tensors}
+        bias = Answers(**of_bias) if of_bias else None
+        return _Fold(Answers(**tensors), bias, load_history(place, int(metadata["iterations"]), kind), step)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"resume: {path} cannot be read: {error}") from error
 

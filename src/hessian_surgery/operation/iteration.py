@@ -16,6 +16,7 @@ from hessian_surgery.directions.class_groups import count_groups
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.model.passes import give_back
+from hessian_surgery.operation.class_bias import fit_class_bias
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.crossfit import PredictedStep
@@ -57,6 +58,7 @@ class DefaultState:
         optimism: how far accuracy on the calibration images exceeds what is predicted for other
             images. The steps were fitted to the calibration images, so accuracy there is inflated.
         front: predictions for other objectives and budgets, made in the first iteration.
+        biases: what a class bias for the same goal adds to each logit (C), fitted there too.
     """
 
     iteration: int
@@ -64,6 +66,7 @@ class DefaultState:
     finished: bool = False
     optimism: float = 0.0
     front: dict[str, Any] | None = None
+    biases: list[float] | None = None
 
 
 def start(problem: Problem[SurgeryConfig]) -> DefaultState:
@@ -92,6 +95,7 @@ def iterate(
         proposal = decide(found, goal, problem.config.seed)
         if first:
             require_reachable(goal, found.candidates.steps, problem.calibration_data.classes)
+        biases = fit_class_bias(problem, found, goal) if first else state.biases
     with timed(seconds, "front"):
         front = find_front(problem, found) if first and problem.with_front else None
         observer.stage("plan", 1, 1)
@@ -104,6 +108,7 @@ def iterate(
     record = _record(problem, state, found, proposal, tried, seconds)
     finished = not taken or not is_worth_another(proposal.gain)
     following = replace(state, iteration=state.iteration + 1, finished=finished, front=state.front or front)
+    following = replace(following, biases=biases)
     if taken:
         optimism = _optimism(problem, state, proposal.plan, taken)
         following = replace(following, accuracy=taken.rates.per_class, optimism=optimism)
@@ -211,6 +216,7 @@ def _pack(_folder: Path, _problem: Problem[SurgeryConfig], state: DefaultState, 
         "finished": state.finished,
         "optimism": state.optimism,
         "front": state.front,
+        "biases": state.biases,
     }
     return {"accuracy": torch.from_numpy(state.accuracy)}, plain
 
@@ -242,7 +248,7 @@ DEFAULT = Algorithm(
     iterate=iterate,
     finished=lambda problem, state: state.finished or state.iteration >= problem.config.iterations,
     may_end=lambda state: state.iteration > 0,
-    finish=lambda problem, state: Ending(state.accuracy, state.front),
+    finish=lambda problem, state: Ending(state.accuracy, state.front, biases=state.biases),
     choices=_choices,
     asked=_asked,
     warnings=_warnings,

@@ -1,10 +1,11 @@
 """The leak check of an operation: are its three sets of images distinct?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from hessian_surgery.data.data_hash import data_hash
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.data.leaks import Leak, find_copies, find_leaks, hash_part, hash_training
+from hessian_surgery.data.leaks import HashedPart, Leak, find_copies, find_leaks, hash_part, hash_training
 from hessian_surgery.operation.problem import Problem
 
 
@@ -17,12 +18,15 @@ class LeakCheck:
         compared: how many of them were compared with the other parts.
         leaks: images that two parts share; without held-out data also copies of calibration images.
         firsts: for each calibration image the position of the first one with the same inputs.
+        data: for each part the number of its `images` and its hash (`sha256`); None for training
+            images that are not all in memory.
     """
 
     training: int
     compared: int
     leaks: tuple[Leak, ...]
     firsts: list[int]
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -57,4 +61,13 @@ def check_leaks(problem: Problem[Any], training: LabelledSet, heldout: LabelledS
     firsts, copies = find_copies(calibration)
     if heldout is None and copies:
         leaks = (*leaks, copies)
-    return LeakCheck(len(training), len(trained.hashes), leaks, firsts)
+    named = {"training": (training, trained), "calibration": (problem.calibration_data, calibration)}
+    if heldout is not None:
+        named["heldout"] = (heldout, parts[1])
+    data = {name: {"images": len(own), "sha256": _hash(own, hashed)} for name, (own, hashed) in named.items()}
+    return LeakCheck(len(training), len(trained.hashes), leaks, firsts, data)
+
+
+def _hash(data: LabelledSet, hashed: HashedPart) -> str | None:
+    """The hash of a set, from those of its images; None if not all of them were hashed."""
+    return data_hash(data, hashed.hashes) if len(hashed.hashes) == len(data) else None

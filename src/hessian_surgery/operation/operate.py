@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,27 @@ from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
 from hessian_surgery.evidence.metrics import class_accuracy
+from hessian_surgery.evidence.simpler import Simpler, make_simpler
 from hessian_surgery.model.classifier import Classifier, as_classifier
-from hessian_surgery.model.evaluation import Answers, answer
+from hessian_surgery.model.evaluation import Answers, answer, answers_of, finite_logits
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.cost import check_memory
 from hessian_surgery.operation.driver import Ending, run_in_folder, why_ended
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.findings import Findings, make_findings
 from hessian_surgery.operation.folds import Kept, divide, folds_ended, operate_in_folds
 from hessian_surgery.operation.front import describe_front
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.outcome import Findings, Outcome, make_findings
+from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.operation.problem import Problem, prepare
+from hessian_surgery.operation.recalibration import check_recalibration, head_of, recalibrate
 from hessian_surgery.operation.state_file import load_passes
 from hessian_surgery.operation.warnings import find_warnings
+from hessian_surgery.weights.changed import WeightChanges, count_changes
 from hessian_surgery.weights.checkpoint import stored_state
 
 
@@ -95,14 +100,21 @@ class Judge:
     Attributes:
         heldout: the held-out images; None if the calibration images are divided into folds.
         before: the starting model's answers to the images that judge.
+        logits: its logits (N, C) of the held-out images; None with folds.
         fold_of: the fold (n,) of each calibration image, from 0; None with held-out images.
         leaks: the images that the parts of the data share.
     """
 
     heldout: LabelledSet | None
     before: Answers
+    logits: Tensor | None
     fold_of: Tensor | None
     leaks: LeakCheck
+
+    @property
+    def folds(self) -> int | None:
+        """How many folds there are; None with held-out images."""
+        return None if self.fold_of is None else int(self.fold_of.max()) + 1
 
 
 def _judge(
@@ -112,9 +124,10 @@ def _judge(
     heldout = None if heldout is None else _heldout(problem, heldout)
     leaks = check_leaks(problem, training, heldout)
     if heldout is not None:
-        return Judge(heldout, answer(problem.classifier, heldout, problem.batch_size), None, leaks)
+        logits = finite_logits(problem.classifier, heldout, problem.batch_size)
+        return Judge(heldout, answers_of(logits, heldout.labels), logits, None, leaks)
     assert folds is not None  # `_require_one` has seen to it
-    return Judge(None, before, divide(problem.calibration_data, folds, leaks.firsts, problem.config.seed), leaks)
+    return Judge(None, before, None, divide(problem.calibration_data, folds, leaks.firsts, problem.config.seed), leaks)
 
 
 @dataclass(frozen=True)
@@ -125,12 +138,14 @@ class _Done:
         records: of all iterations.
         ending: what was left behind, before weights were rounded.
         ended: why no iteration was left to do.
+        bias: the answers, to the images that judge, of the class bias; None if none was fitted.
         answers: to each image by the operation that did not see it; None without folds.
     """
 
     records: Sequence[IterationRecord]
     ending: Ending
     ended: str
+    bias: Answers | None
     answers: Answers | None = None
 
 
@@ -141,24 +156,27 @@ def _run(
     if judge.fold_of is None:
         algorithm = algorithm_of(problem.config)
         records, ending = run_in_folder(algorithm, problem, kept.folder, kept.resume, observer)
-        return _Done(records, ending, why_ended(algorithm, problem, records, ending))
+        return _Done(records, ending, why_ended(algorithm, problem, records, ending), _biased(judge, ending))
     found = operate_in_folds(problem, before, judge.fold_of, start, kept, observer)
     data = problem.calibration_data
     seen = answer(problem.classifier, data, problem.batch_size)
     ending = Ending(class_accuracy(seen.predicted, data.labels, len(data.classes)))
-    return _Done(found.records, ending, folds_ended(found.moved), found.answers)
+    return _Done(found.records, ending, folds_ended(found.moved), found.bias, found.answers)
 
 
 def _operate(
     problem: Problem[Any], before: Answers, judge: Judge, start: Snapshot, kept: Kept, observer: Observer
 ) -> Outcome:
     """The operation that is delivered, and its evidence; the patched weights stay in the module."""
+    check_recalibration(problem)
     module = problem.classifier.module
     base_weights = stored_state(module, kept.stored_as)
     for sentence in judge.leaks.sentences:
         observer.remark(sentence)
     algorithm = algorithm_of(problem.config)
     done = _run(problem, before, judge, start, kept, observer)
+    changed = _changes(problem, base_weights, kept)
+    temperature = recalibrate(problem)
     problem.space.round_to(kept.stored_as or {})
     data = problem.calibration_data
     after = answer(problem.classifier, data, problem.batch_size)
@@ -167,9 +185,10 @@ def _operate(
     data = judge.heldout or data
     after = done.answers or answer(problem.classifier, data, problem.batch_size)
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
-    asked = algorithm.asked(problem)
-    folds = None if judge.fold_of is None else int(judge.fold_of.max()) + 1
-    findings = make_findings(calibration, held, asked, warnings + judge.leaks.sentences, problem.config.seed, folds)
+    asked, seed = algorithm.asked(problem), problem.config.seed
+    warnings += judge.leaks.sentences
+    findings = make_findings(calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature)
+    findings = replace(findings, changed=changed, simpler=_simpler(held, done, seed))
     return Outcome(
         config=problem.config,
         findings=findings,
@@ -184,7 +203,31 @@ def _operate(
         base_weights=base_weights,
         weights=stored_state(module, kept.stored_as),
         fold_of=judge.fold_of,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=type(module).__name__,
+        data=judge.leaks.data,
     )
+
+
+def _changes(problem: Problem[Any], base: Mapping[str, Tensor], kept: Kept) -> WeightChanges:
+    """Which weights the operation has changed, as they will be stored."""
+    module = problem.classifier.module
+    head = head_of(problem)
+    every = list(module.named_parameters(remove_duplicate=False))
+    names = [[name for name, other in every if other is parameter] for parameter in module.parameters()]
+    return count_changes(base, stored_state(module, kept.stored_as), names, None if head is None else head.name)
+
+
+def _biased(judge: Judge, ending: Ending) -> Answers | None:
+    """The answers of the class bias to the held-out images, from the starting model's logits."""
+    if ending.biases is None or judge.logits is None or judge.heldout is None:
+        return None
+    return answers_of(judge.logits + judge.logits.new_tensor(ending.biases), judge.heldout.labels)
+
+
+def _simpler(held: BeforeAfter, done: _Done, seed: int) -> Simpler | None:
+    """What a class bias does; in folds each has its own, so that no biases can be told."""
+    return None if done.bias is None else make_simpler(held, done.bias, tuple(done.ending.biases or ()), seed)
 
 
 def _require_one(heldout_data: Data | None, folds: int | None) -> None:

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,89 +12,22 @@ from torch import Tensor
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
-from hessian_surgery.evidence.deciles import MANY_CLASSES, ClassGroup, deciles
+from hessian_surgery.evidence.criteria import CheckedCriterion
 from hessian_surgery.evidence.effective_rank import SensitivityStructure
-from hessian_surgery.evidence.paired_tests import PairedTests, paired_tests
-from hessian_surgery.evidence.promises import Promise, check_promises, promise_warnings
-from hessian_surgery.evidence.verdict import Verdict, judge
+from hessian_surgery.evidence.simpler import load_simpler
+from hessian_surgery.evidence.verdict import Verdict
 from hessian_surgery.files import write_json, write_text
+from hessian_surgery.operation.acceptance_criteria import check_criteria, criteria_from
 from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.operation.findings import Findings, make_findings
 from hessian_surgery.operation.history import history_text
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.state_file import forget_state
 from hessian_surgery.version import SCHEMA_VERSION
+from hessian_surgery.weights.changed import WeightChanges
 from hessian_surgery.weights.checkpoint import Checkpoint
 from hessian_surgery.weights.patch import WeightPatch, make_patch
 from hessian_surgery.weights.tensorfile import read_tensors, save_like, save_tensors
-
-# How much longer intervals are with folds. The operations of the folds share images, so their
-# errors are alike, and resampling images one by one understates the spread a little: without this,
-# 95 % intervals of Δσ held the truth in 92 % of 300 simulated runs.
-ALIKE = 1.06
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What the images say.
-
-    Attributes:
-        calibration: the images that every decision was made on, before and after.
-        heldout: the images that nothing was fitted to, before and after. In folds these are all
-            images, each after the operation that did not see it.
-        asked: what the operation was asked for.
-        tests: paired tests on the held-out images.
-        promises: whether each part of what was asked for is kept there.
-        verdict: what all that amounts to.
-        warnings: what limits what can be said, and what was missed or broken.
-        folds: how many folds there were; None if images were held out.
-    """
-
-    calibration: BeforeAfter
-    heldout: BeforeAfter
-    asked: Asked
-    tests: PairedTests
-    promises: tuple[Promise, ...]
-    verdict: Verdict
-    warnings: tuple[str, ...]
-    folds: int | None = None
-
-    @cached_property
-    def deciles(self) -> tuple[ClassGroup, ...]:
-        """Many classes in ten groups; empty if the classes can be shown one by one."""
-        return deciles(self.calibration, self.heldout) if self.many else ()
-
-    @property
-    def many(self) -> bool:
-        """Whether there are too many classes to show each."""
-        return len(self.heldout.classes) > MANY_CLASSES
-
-    @property
-    def note(self) -> str | None:
-        """What must be said beside the figures of folds; None if images were held out."""
-        if self.folds is None:
-            return None
-        return (
-            f"The delivered step is the mean of {self.folds} operations, each without one fold of the "
-            f"{len(self.heldout.labels):,} images. The figures are theirs, each on the fold that it did not see."
-        )
-
-
-def make_findings(
-    calibration: BeforeAfter,
-    heldout: BeforeAfter,
-    asked: Asked,
-    warnings: tuple[str, ...],
-    seed: int,
-    folds: int | None = None,
-) -> Findings:
-    """All statistics, from the answers to each image; `warnings` may hold those of promises."""
-    tests = paired_tests(heldout, seed)
-    if folds is not None:
-        tests = tests.widened(ALIKE)
-    promises = check_promises(asked, heldout, tests.accuracy)
-    verdict = judge(tests, len(heldout.labels), asked, promises)
-    every = tuple(dict.fromkeys((*warnings, *promise_warnings(promises))))
-    return Findings(calibration, heldout, asked, tests, promises, verdict, every, folds)
 
 
 @dataclass(frozen=True)
@@ -118,6 +50,9 @@ class Outcome:
         weights: the patched model's state, likewise.
         acceptance: which criteria it had to meet, and which it failed; None where there were none.
         fold_of: the fold (N,) of each image, from 0; None if images were held out.
+        date: when it ended, UTC, ISO 8601.
+        model: the name of the module's class.
+        data: for each part of the data its `images` and their `sha256`.
     """
 
     config: OperationConfig
@@ -134,6 +69,9 @@ class Outcome:
     weights: Mapping[str, Tensor]
     acceptance: dict[str, Any] | None = None
     fold_of: Tensor | None = None
+    date: str = ""
+    model: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -144,29 +82,28 @@ class Outcome:
         """The contents of `result.json`: fractions, not percent; classes in order."""
         found = self.findings
         metrics = {"calibration": found.calibration.metrics(), "heldout": found.heldout.metrics()}
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "method": "hessian-surgery",
-            "classes": list(found.heldout.classes),
-            "seed": self.config.seed,
-            "before": {name: pair[0].as_dict() for name, pair in metrics.items()},
-            "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
-            "iterations": [record.as_dict() for record in self.iterations],
-            "ended": self.ended,
-            "front": self.front,
-            "asked": found.asked.as_dict(),
-            "verdict": asdict(found.verdict),
-            "promises": [promise.as_dict() for promise in found.promises],
-            "warnings": list(found.warnings),
-            "tests": found.tests.as_dict(),
-            "deciles": [group.as_dict() for group in found.deciles],
-            "split": self.split,
-            "diagnosis": asdict(self.structure),
-            "choices": self.choices,
-            "seconds": self.seconds,
-            "environment": self.environment,
-            "acceptance": self.acceptance,
-        }
+        head = {"schema_version": SCHEMA_VERSION, "method": "hessian-surgery", "date": self.date}
+        return (
+            head
+            | found.as_dict()
+            | {
+                "acceptance": self.acceptance,
+                "model": self.model,
+                "data": self.data,
+                "classes": list(found.heldout.classes),
+                "seed": self.config.seed,
+                "before": {name: pair[0].as_dict() for name, pair in metrics.items()},
+                "after": {name: pair[1].as_dict() for name, pair in metrics.items()},
+                "iterations": [record.as_dict() for record in self.iterations],
+                "ended": self.ended,
+                "front": self.front,
+                "split": self.split,
+                "diagnosis": asdict(self.structure),
+                "choices": self.choices,
+                "seconds": self.seconds,
+                "environment": self.environment,
+            }
+        )
 
     def config_file(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """The contents of `config.json`."""
@@ -176,6 +113,12 @@ class Outcome:
         """What turns the starting weights into the patched ones and back."""
         file, header = (source.sha256, source.header) if source else ("", "")
         return make_patch(self.base_weights, self.weights, file, header)
+
+    def with_patch(self, patch: WeightPatch) -> "Outcome":
+        """The same, with the size of its patch."""
+        changed = self.findings.changed
+        changed = None if changed is None else replace(changed, patch_bytes=patch.file_bytes)
+        return replace(self, findings=replace(self.findings, changed=changed))
 
     def save(
         self,
@@ -203,13 +146,16 @@ class Outcome:
         named = {f"{part}.{key}": t for part, images in parts.items() for key, t in images.tensors().items()}
         if self.fold_of is not None:
             named["heldout.fold"] = self.fold_of + 1
+        if found.simpler is not None:
+            named |= {f"heldout.{key}": t for key, t in found.simpler.tensors().items()}
         save_tensors(folder / "predictions.safetensors", named)
-        (patch or self.patch(source)).save(folder / "patch.safetensors")
+        patch = patch or self.patch(source)
+        patch.save(folder / "patch.safetensors")
         if source is not None and source.header:
             save_like(folder / "model.safetensors", source.header, self.weights)
         else:
             save_tensors(folder / "model.safetensors", self.weights)
-        write_json(folder / "result.json", self.as_dict())
+        write_json(folder / "result.json", self.with_patch(patch).as_dict())
         forget_state(folder)
 
 
@@ -227,9 +173,32 @@ def load_findings(folder: Path) -> Findings:
         ]
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"run: {folder}/predictions.safetensors cannot be read: {error}") from error
-    asked = Asked(**result["asked"])
-    folds = result["split"].get("folds")
-    return make_findings(parts[0], parts[1], asked, tuple(result["warnings"]), result["seed"], folds)
+    recalibrated = result.get("recalibrated")
+    findings = make_findings(
+        parts[0],
+        parts[1],
+        Asked(**result["asked"]),
+        tuple(result["warnings"]),
+        result["seed"],
+        folds=result["split"].get("folds"),
+        temperature=recalibrated and recalibrated["temperature"],
+        criteria=_checked(result["acceptance"], parts[1]),
+    )
+    changed = result.get("changed")
+    return replace(
+        findings,
+        changed=changed and WeightChanges.from_dict(changed),
+        simpler=load_simpler(parts[1], tensors, result),
+    )
+
+
+def _checked(acceptance: dict[str, Any] | None, heldout: BeforeAfter) -> tuple[CheckedCriterion, ...]:
+    """The criteria of a finished run; runs of earlier versions hold no advice."""
+    if acceptance is None:
+        return ()
+    if "checked" in acceptance:
+        return tuple(map(CheckedCriterion.from_dict, acceptance["checked"]))
+    return check_criteria(criteria_from(acceptance["criteria"]), heldout)
 
 
 def read_result(folder: Path) -> dict[str, Any]:

@@ -76,7 +76,8 @@ def _acceptance(run: Run) -> str:
     words = "Every acceptance criterion is met on the held-out images."
     if failed:
         words = "**Not accepted.** Criteria that are not met on the held-out images:\n"
-    return "\n".join(["## Acceptance\n", words, *(f"- {plain(line)}" for line in failed)])
+    remedies = {one.failure: one.remedy for one in run.findings.criteria}
+    return "\n".join(["## Acceptance\n", words, *(f"- {plain(line + remedies.get(line, ''))}" for line in failed)])
 
 
 def _limits(run: Run) -> str:
@@ -95,7 +96,8 @@ def _limits(run: Run) -> str:
 
 def _making(run: Run) -> str:
     inputs = run.config["inputs"]
-    lines = [f"- seed: {run.result['seed']}"]
+    lines = [f"- {key}: {plain(str(run.result[key]))}" for key in ("date", "model") if run.result.get(key)]
+    lines += [f"- seed: {run.result['seed']}"]
     lines += [f"- {key}: {plain(str(value))}" for key, value in run.result["environment"].items()]
     lines += [f"- SHA-256, {key}: `{value}`" for key, value in run.hashes.items()]
     if ran_as_command(inputs):

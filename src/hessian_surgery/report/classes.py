@@ -145,4 +145,4 @@ def significance(test: ClassTest) -> tuple[str, str]:
 
 def _summary(run: Run) -> str:
     rows = [(text(label), *(minus(text(cell)) for cell in row)) for label, *row in summary_rows(run.findings)]
-    return table(("", "before", "after", "change [95 % interval]"), rows, "All classes together", "numbers")
+    return table(("", "before", "after", "change [95 % interval]"), rows, "All classes together", "numbers stacked")

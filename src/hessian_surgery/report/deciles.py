@@ -1,7 +1,7 @@
 """Many classes in ten groups: what the groups are, in a sentence, and their rows."""
 
 from hessian_surgery.evidence.deciles import ClassGroup
-from hessian_surgery.operation.outcome import Findings
+from hessian_surgery.operation.findings import Findings
 
 HEAD = ("group", "classes", "when formed %", "before %", "after %", "change pp [95 %]")
 # The column that says what the groups were formed by.

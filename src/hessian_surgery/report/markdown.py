@@ -8,9 +8,9 @@ from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.deciles import MANY_CLASSES, most_changed
 from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
-from hessian_surgery.operation.outcome import Findings
+from hessian_surgery.operation.findings import Findings
+from hessian_surgery.report.answer import answer_parts
 from hessian_surgery.report.deciles import HEAD, decile_note, decile_rows
-from hessian_surgery.report.promises import promise_lines
 
 SUMMARY = {
     "sigma": "σ without sampling noise",
@@ -23,7 +23,7 @@ MOST = 10
 
 
 def to_markdown(findings: Findings, ended: str) -> str:
-    """Write the verdict, promises, the figures over all classes, each class, flows and warnings.
+    """Write the answer, the figures over all classes, each class, flows and warnings.
 
     Args:
         findings: what changed.
@@ -33,8 +33,10 @@ def to_markdown(findings: Findings, ended: str) -> str:
     tests = findings.tests
     before, after = images.metrics()
     judged = findings.note or f"{len(images.labels)} held-out images."
-    lines = [f"**{plain(findings.verdict.sentence)}**", ""]
-    lines += [*(f"- {plain(line)}" for line in promise_lines(findings.promises)), ""] if findings.promises else []
+    lines = [f"**{plain(findings.verdict.headline)}.** {plain(findings.plain)}", ""]
+    lines += [plain(findings.verdict.sentence), ""]
+    for title, said in answer_parts(findings):
+        lines += [f"**{title}**", "", *(f"- {plain(line)}" for line in said), ""]
     lines += [judged, "", plain(ended), ""]
     lines += ["| | before | after | change [95 % interval] |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in summary_rows(findings)] + [""]
@@ -79,7 +81,7 @@ def summary_rows(findings: Findings) -> list[tuple[str, ...]]:
     before, after = findings.heldout.metrics()
     rows.insert(1, ("σ as measured", *(f"{100 * metrics.sigma:.1f} %" for metrics in (before, after)), ""))
     old, new = tests.calibration_error
-    rows.append(("calibration error", f"{100 * old:.1f} %", f"{100 * new:.1f} %", f"{100 * (new - old):+.1f} pp"))
+    rows.append(("calibration error", f"{100 * old:.1f} %", f"{100 * new:.1f} %", str(tests.calibration_change)))
     old, new = tests.nll
     low, high = tests.nll_change.interval
     change = f"{tests.nll_change.difference:+.3f} [{low:+.3f}, {high:+.3f}]"

@@ -10,8 +10,11 @@ from hessian_surgery.report.page import Section
 
 def command_line(command: str, options: Mapping[str, Any]) -> str:
     """Write a command for a shell, from options as `config.json` keeps them."""
-    words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    return shlex.join(["hessian-surgery", command, *words])
+    words = ["hessian-surgery", command]
+    for key, value in options.items():
+        # An option without a value has an empty one.
+        words += [f"--{key.replace('_', '-')}", *([str(value)] if value != "" else [])]
+    return shlex.join(words)
 
 
 def ran_as_command(options: Mapping[str, Any]) -> bool:
@@ -43,6 +46,7 @@ def reproduction(
 
 
 def facts_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Collect seed, time and environment from the contents of a JSON file."""
+    """Collect date, model, seed, time and environment from the contents of a JSON file."""
     seconds = {"seconds": f"{content['seconds']:.1f}"} if "seconds" in content else {}
-    return {"seed": content["seed"], **seconds, **content["environment"]}
+    known = {key: content[key] for key in ("date", "model") if content.get(key)}
+    return {**known, "seed": content["seed"], **seconds, **content["environment"]}

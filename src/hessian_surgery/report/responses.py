@@ -8,14 +8,30 @@ from hessian_surgery.report.page import Section
 # With more classes than this, the table lists only the strongest directions of each class.
 WHOLE_TABLE = 24
 STRONGEST = ("strongest direction", "second", "third")
+# How the labels of biases begin (`directions/biases.py`).
+BIAS = "bias of "
 UNITS = {
     "length": "the step's length in weight space",
     "coefficient": "the direction's coefficient (a coefficient of 1 moves the logits by the median margin)",
 }
 
 
-def responses_section(responses: Responses) -> Section:
-    """Show responses as a heat map, and as a table; of many classes, those that respond most."""
+TITLE = "Which direction moves which class"
+
+
+def responses_section(responses: Responses, only_biases: bool = False) -> Section:
+    """Show responses as a heat map, and as a table; of many classes, those that respond most.
+
+    Args:
+        responses: of the first iteration.
+        only_biases: whether the step used the head's biases alone; then no other row is shown.
+    """
+    unused = ""
+    if only_biases:
+        unused = "<p>The step moved only the head's biases. The other directions were not used and are not shown.</p>"
+        responses = _of_biases(responses)
+        if not responses.directions:
+            return Section("responses", TITLE, unused)
     responses = leading_responses(responses)
     heat_map = scrolled(page_charts.heat_map(responses), "Responses of classes to directions")
     words = (
@@ -25,7 +41,14 @@ def responses_section(responses: Responses) -> Section:
     )
     many = len(responses.classes) > WHOLE_TABLE
     figures = _strongest(responses) if many else _every_figure(responses)
-    return Section("responses", "Which direction moves which class", words + heat_map + figures)
+    return Section("responses", TITLE, unused + words + heat_map + figures)
+
+
+def _of_biases(responses: Responses) -> Responses:
+    """The rows of biases; none if they were not kept."""
+    rows = [i for i, title in enumerate(responses.directions) if title.startswith(BIAS)]
+    kept = ([responses.directions[i] for i in rows], responses.classes, [responses.values[i] for i in rows])
+    return Responses(*kept, responses.unit)
 
 
 def _left_out(responses: Responses) -> str:

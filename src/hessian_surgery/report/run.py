@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hessian_surgery.files import read_json
-from hessian_surgery.operation.outcome import Findings, Outcome, load_findings, read_result
+from hessian_surgery.operation.findings import Findings
+from hessian_surgery.operation.outcome import Outcome, load_findings, read_result
 from hessian_surgery.report.figure_data import Responses, Spike, make_spikes
 from hessian_surgery.weights.patch import WeightPatch, load_patch
 
@@ -19,7 +20,8 @@ class Run:
         findings: what changed for the calibration and the held-out images.
         result: the contents of `result.json`.
         config: the contents of `config.json`.
-        hashes: SHA-256 of the weights before and after, and of the checkpoint file if there is one.
+        hashes: SHA-256 of images, of the weights before and after, and of the checkpoint file if
+            there is one.
     """
 
     findings: Findings
@@ -55,6 +57,11 @@ class Run:
         return self.config["search"]["tolerance"]
 
     @property
+    def date(self) -> str:
+        """Day and minute when it ended, UTC; empty in runs of earlier versions."""
+        return str(self.result.get("date", ""))[:16].replace("T", " ")
+
+    @property
     def failed_criteria(self) -> list[str] | None:
         """Acceptance criteria that the run does not meet; None if it had to meet none."""
         acceptance: dict[str, Any] | None = self.result.get("acceptance")
@@ -69,7 +76,9 @@ def run_of(outcome: Outcome, patch: WeightPatch, inputs: Mapping[str, Any]) -> R
         patch: its patch, `outcome.patch(source)`.
         inputs: the options that it was started with; empty if it was called from Python.
     """
-    return Run(outcome.findings, outcome.as_dict(), outcome.config_file(inputs), _hashes(patch))
+    outcome = outcome.with_patch(patch)
+    result = outcome.as_dict()
+    return Run(outcome.findings, result, outcome.config_file(inputs), _hashes(patch, result))
 
 
 def load_run(folder: Path) -> Run:
@@ -79,12 +88,14 @@ def load_run(folder: Path) -> Run:
         findings=load_findings(folder),
         result=result,
         config=read_json(folder / "config.json", "run"),
-        hashes=_hashes(load_patch(folder / "patch.safetensors")),
+        hashes=_hashes(load_patch(folder / "patch.safetensors"), result),
     )
 
 
-def _hashes(patch: WeightPatch) -> dict[str, str]:
-    found = {
+def _hashes(patch: WeightPatch, result: Mapping[str, Any]) -> dict[str, str]:
+    data = result.get("data", {})
+    images = {f"{name} images": part["sha256"] for name, part in data.items()}
+    found = images | {
         "checkpoint file": patch.base_file,
         "weights before": patch.base_weights,
         "weights after": patch.patched_weights,

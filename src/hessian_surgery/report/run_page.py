@@ -4,6 +4,7 @@ from typing import Any
 
 from hessian_surgery.evidence.paired_tests import Flow
 from hessian_surgery.report import page_charts
+from hessian_surgery.report.answer import changed_section, only_biases
 from hessian_surgery.report.classes import classes_section
 from hessian_surgery.report.comparison_page import front_section
 from hessian_surgery.report.explorer import explorer
@@ -27,7 +28,7 @@ from hessian_surgery.report.responses import responses_section
 from hessian_surgery.report.run import Run
 from hessian_surgery.report.spectrum import spectrum_section
 
-SIGNS = {"better": "▲", "worse": "▼", "no detectable change": "●"}
+SIGNS = {"good": "▲", "mixed": "◆", "bad": "▼", "plain": "●"}
 # Flows of this many classes are shown, the others are folded.
 SHOWN_FLOWS = 12
 
@@ -39,12 +40,12 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
         run: the operation.
         comparison: the contents of a `compare.json` whose front the page shows too.
     """
-    sections = [_warnings(run), classes_section(run)]
-    if run.findings.promises:
-        sections.insert(0, promises_section(run.findings.promises))
+    findings = run.findings
+    sections = [promises_section(findings.promises, findings.criteria)] if findings.promises else []
+    sections += [changed_section(findings), _warnings(run), classes_section(run)]
     if run.result["front"]:
         sections.append(explorer(run))
-    sections += [_flows(run), responses_section(run.responses)]
+    sections += [_flows(run), responses_section(run.responses, only_biases(findings))]
     if run.spikes:
         sections.append(spectrum_section(run.spikes, run.tolerance))
     sections.append(_iterations(run))
@@ -52,12 +53,14 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
         sections.append(front_section(comparison, f"<p>{text(comparison['advice']['sentence'])}</p>"))
     inputs = run.config["inputs"]
     sections.append(reproduction("operate", inputs, facts_of(run.result), run.hashes))
-    named = " · ".join(str(inputs[key]) for key in ("model", "checkpoint", "data") if key in inputs)
+    known = [str(inputs[key]) for key in ("model", "checkpoint", "data") if key in inputs]
+    known = known or [run.result["model"]] if "model" in run.result else known
+    named = " · ".join([*known, *([f"{run.date} UTC"] if run.date else [])])
     return make_page("Operation report", f'<p class="subject">{text(named)}</p>' + _opening(run), sections)
 
 
 def _opening(run: Run) -> str:
-    """The verdict in one sentence, the acceptance criteria if there are any, and four figures."""
+    """The headline, the same in plain words, the verdict's sentence, and four figures."""
     verdict = run.findings.verdict
     figures = {}
     for key, (before, after) in summary_figures(run.findings.heldout).items():
@@ -73,20 +76,11 @@ def _opening(run: Run) -> str:
         )
     images = run.findings.note or f"{len(run.findings.heldout.labels):,} held-out images, which nothing was fitted to."
     return (
-        f'<p class="verdict {verdict.outcome.replace(" ", "-")}"><span class="sign" aria-hidden="true">'
-        f"{SIGNS[verdict.outcome]}</span> {text(verdict.sentence)}</p>{_acceptance(run)}{tiles(figures)}"
+        f'<div class="verdict {verdict.tone}"><p><span class="sign" aria-hidden="true">{SIGNS[verdict.tone]}</span> '
+        f"{text(verdict.headline)}</p><p>{text(run.findings.plain)}</p></div>"
+        f'<p class="sentence">{text(verdict.sentence)}</p>{tiles(figures)}'
         f'<p class="note">{text(images)} Brackets are 95 % intervals of the change.</p>'
     )
-
-
-def _acceptance(run: Run) -> str:
-    failed = run.failed_criteria
-    if failed is None:
-        return ""
-    if not failed:
-        return '<p class="accepted">✓ Every acceptance criterion is met.</p>'
-    listed = "".join(f"<li>{text(line)}</li>" for line in failed)
-    return f'<div class="refused"><p>✗ Acceptance criteria that are not met:</p><ul>{listed}</ul></div>'
 
 
 def _warnings(run: Run) -> Section:
@@ -97,16 +91,16 @@ def _warnings(run: Run) -> Section:
         lines.append(text(gap))
     calibration = run.findings.calibration
     heldout = run.findings.heldout
-    measured = [summary_figures(images) for images in (calibration, heldout)]
+    measured = [summary_figures(images) for images in (heldout, calibration)]
     rows = []
     for key, label in SUMMARY.items():
         cells = [label]
         for before, after in (figures[key] for figures in measured):
             cells += [f"{percent(before)} → {percent(after)}", points(after - before)]
         rows.append(cells)
-    head = ("", "calibration, %", "change pp", "held out, %", "change pp")
+    head = ("", "held out, %", "change pp", "calibration, %", "change pp")
     sizes = _sizes(run)
-    body = warning_list(lines) + table(head, rows, sizes, "numbers")
+    body = warning_list(lines) + table(head, rows, sizes, "numbers stacked")
     return Section("warnings", "Warnings, and calibration against held-out images", body)
 
 

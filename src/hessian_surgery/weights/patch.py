@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.weights.tensorfile import read_tensors, save_tensors, weights_sha256
+from hessian_surgery.weights.tensorfile import file_bytes, read_tensors, save_tensors, weights_sha256
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FORMAT = "hessian-surgery patch 1"
@@ -58,10 +58,18 @@ class WeightPatch:
             raise InputError("patch: it is damaged: it does not make the weights that it was made for")
         return result
 
+    @property
+    def file_bytes(self) -> int:
+        """The size of `patch.safetensors`."""
+        return file_bytes(self.bits, self._metadata())
+
     def save(self, path: Path) -> None:
         """Write `patch.safetensors`."""
+        save_tensors(path, self.bits, self._metadata())
+
+    def _metadata(self) -> dict[str, str]:
         names = ("base_weights", "patched_weights", "base_file", "base_header")
-        save_tensors(path, self.bits, {"patch": FORMAT} | {name: getattr(self, name) for name in names})
+        return {"patch": FORMAT} | {name: getattr(self, name) for name in names}
 
 
 def make_patch(

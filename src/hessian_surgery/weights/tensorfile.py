@@ -20,6 +20,19 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
         save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
 
 
+def file_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> int:
+    """The size of the file that `save_tensors` would write, for tensors of whole numbers."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"} | dict(metadata or {})}
+    end = 0
+    for name in sorted(tensors, key=lambda key: (-tensors[key].element_size(), key)):
+        tensor = tensors[name]
+        bits = f"{'U' if tensor.dtype == torch.uint8 else 'I'}{8 * tensor.element_size()}"
+        start, end = end, end + tensor.nbytes
+        header[name] = {"dtype": bits, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    written = len(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
+    return 8 + written + -written % 8 + end
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read the tensors and the metadata of a safetensors file."""
     with safe_open(path, framework="pt") as file:

@@ -1,0 +1,34 @@
+"""What an operation did, for someone who has never heard of σ."""
+
+from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.paired_tests import FEW_IMAGES, PairedTests
+
+NUMBERS = ("no", "one", "two", "three")
+
+
+def plain_words(images: BeforeAfter, tests: PairedTests) -> str:
+    """The weakest class and all images, before and after; which classes changed beyond chance."""
+    before, after = images.metrics()
+    weak = before.per_class.index(before.worst)
+    low = after.per_class.index(after.worst)
+    old, new = (round(100 * metrics.per_class[weak]) for metrics in (before, after))
+    first = f"Before, the weakest class ({images.classes[weak]}) was right {old} times in 100; now {new}."
+    if low != weak and after.per_class[low] < after.per_class[weak]:
+        first += f" The weakest is now {images.classes[low]}, right {round(100 * after.worst)} times in 100."
+    overall = f"Overall {100 * before.accuracy:.1f} → {100 * after.accuracy:.1f} %."
+    if len(images.labels) < FEW_IMAGES:
+        return f"{first} {overall} From so few images nothing can be told."
+    sure = [test for test in tests.per_class if test.claim and test.p_holm < 0.05]
+    gained = sum(test.gained > test.lost for test in sure)
+    lost = len(sure) - gained
+    if not sure:
+        return f"{first} {overall} No class gained or lost beyond chance."
+    return f"{first} {overall} {_classes(gained).capitalize()} gained and {_count(lost, 'none')} lost beyond chance."
+
+
+def _classes(count: int) -> str:
+    return f"{_count(count, 'no')} class{'' if count == 1 else 'es'}"
+
+
+def _count(count: int, none: str) -> str:
+    return none if count == 0 else NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"

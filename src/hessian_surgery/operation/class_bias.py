@@ -1,0 +1,62 @@
+"""Class bias under the operation's own goal and limits: what something simpler would do."""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.evidence.accuracies import logit_unit, rates
+from hessian_surgery.operation.choice import Candidates
+from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.gain import estimate_gain, is_worth_a_step
+from hessian_surgery.operation.goal import Goal
+from hessian_surgery.operation.ladder import climb
+from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.proposal import Survey
+from hessian_surgery.operation.step import HALVINGS
+from hessian_surgery.operation.surrogate import Surrogate, logit_maps
+
+
+def fit_class_bias(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -> list[float]:
+    """What to add to each logit (C): the best class bias for the goal; zeros if none gains.
+
+    It is chosen and measured as a step is, from the same fits where the head has biases.
+    """
+    surrogate, candidates = _biases_only(problem, found, goal)
+    chosen = candidates.judged_by(goal).choose(goal.floor)
+    before, after = candidates.nothing.answers, chosen.step.answers
+    gain = estimate_gain(before, after, surrogate.labels, goal, problem.config.seed, chosen.overstated)
+    assert surrogate.shifts is not None  # `_biases_only` has seen to it
+    width = len(surrogate.shifts)
+    biases = surrogate.shifts.double().cpu() * torch.from_numpy(chosen.step.coefficients[:width])
+    worth = is_worth_a_step(gain) and bool(biases.any())
+    return (_measured(surrogate, goal, biases) if worth else torch.zeros(width)).tolist()
+
+
+def _biases_only(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -> tuple[Surrogate, Candidates]:
+    """The steps that shift logits alone; fitted anew if the head has no biases that may move."""
+    surrogate = found.surrogate
+    if surrogate.shifts is None:
+        logits = surrogate.logits
+        unit = logit_unit(logits) * math.sqrt(logits.shape[1])
+        maps = logit_maps(logits, surrogate.labels, surrogate.classes, torch.full_like(logits[0], unit))
+        maps = replace(maps, started=surrogate.started)
+        return maps, climb(maps, goal, training_counts=problem.training_counts, seed=problem.config.seed)
+    candidates = found.candidates
+    if surrogate.exact == surrogate.size:
+        return surrogate, candidates
+    rungs = candidates.rungs[:-1]
+    steps = sum(map(len, rungs))
+    return surrogate, replace(candidates, rungs=rungs, drawn=candidates.drawn[:, :steps])
+
+
+def _measured(surrogate: Surrogate, goal: Goal, biases: Tensor) -> Tensor:
+    """The biases, halved while they break a limit or improve nothing; zeros if they always do."""
+    present = surrogate.rates()
+    for _ in range(HALVINGS + 1):
+        seen = rates(surrogate.logits + biases.to(surrogate.logits), surrogate.labels, surrogate.classes)
+        if goal.allows(seen) and goal.score(seen) < goal.score(present):
+            return biases
+        biases = biases / 2
+    return torch.zeros_like(biases)

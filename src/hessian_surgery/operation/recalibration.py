@@ -1,0 +1,56 @@
+"""Recalibration: one temperature, fitted after the operation and folded into the head."""
+
+from typing import Any
+
+import torch
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.head import Head, find_head
+from hessian_surgery.model.temperature import fit_temperature
+from hessian_surgery.operation.problem import Problem
+
+
+def head_of(problem: Problem[Any]) -> Head | None:
+    """The last linear layer of the model; None if there is no plain one."""
+    inputs, _ = next(problem.calibration_data.batches(2, problem.classifier.device))
+    return find_head(problem.classifier, inputs)
+
+
+def check_recalibration(problem: Problem[Any]) -> None:
+    """Refuse to recalibrate a model whose head cannot be found or may not move."""
+    if not problem.config.recalibrate:
+        return
+    head = head_of(problem)
+    if head is None:
+        raise InputError(
+            "recalibrate: got True; it must be False for this model, whose logits do not come from a plain linear layer"
+        )
+    outside = [name for name in _names(head) if name not in problem.space.names]
+    if outside:
+        raise InputError(
+            f"recalibrate: got True; it must be False where the head may not move, and {outside[0]!r} is not among "
+            f"the parameters {problem.config.parameters!r}"
+        )
+
+
+@torch.no_grad()
+def recalibrate(problem: Problem[Any]) -> float | None:
+    """Divide the head's weights and biases by the temperature that fits the calibration images.
+
+    The largest logit stays the largest. Returns the temperature; None if this was not asked for.
+    """
+    head = head_of(problem) if problem.config.recalibrate else None
+    if head is None:
+        return None
+    data = problem.calibration_data
+    temperature = fit_temperature(compute_logits(problem.classifier, data, problem.batch_size), data.labels)
+    head.module.weight.div_(temperature)
+    if head.module.bias is not None:
+        head.module.bias.div_(temperature)
+    return temperature
+
+
+def _names(head: Head) -> list[str]:
+    names = ["weight"] if head.module.bias is None else ["weight", "bias"]
+    return [f"{head.name}.{name}".lstrip(".") for name in names]

@@ -1,0 +1,113 @@
+"""One temperature, folded into the head: no prediction changes, the loss falls, it reverts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from torch import nn
+
+import hessian_surgery as hs
+from hessian_surgery.data.splits import stratified_split
+from hessian_surgery.model.classifier import as_classifier
+from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.temperature import fit_temperature
+from hessian_surgery.operation.outcome import load_findings
+from hessian_surgery.weights.tensorfile import read_tensors
+
+
+def overconfident(scale=4.0, bias=True):
+    """A linear net on overlapping clusters whose logits are too large, and its data."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(4, 6, generator=generator)
+    labels = torch.arange(1200) % 4
+    inputs = centres[labels] + 1.5 * torch.randn(1200, 6, generator=generator)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4, bias=bias))
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(150):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(inputs[:400]), labels[:400]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        net[2].weight *= scale
+        if bias:
+            net[2].bias *= scale
+            net[2].bias[0] -= 1.5 * scale
+    calibration, heldout = stratified_split(hs.as_labelled((inputs[400:], labels[400:])), (0.5, 0.5), 0)
+    return net, {
+        "training_data": (inputs[:400], labels[:400]),
+        "calibration_data": calibration,
+        "heldout_data": heldout,
+    }
+
+
+def test_the_temperature_is_the_one_with_the_least_loss():
+    generator = torch.Generator().manual_seed(1)
+    logits = 3 * torch.randn(500, 5, generator=generator)
+    labels = torch.multinomial(torch.softmax(logits / 2.5, dim=1), 1, generator=generator).squeeze(1)
+    found = fit_temperature(logits, labels)
+    reference = minimize_scalar(
+        lambda b: float(nn.functional.cross_entropy(logits.double() * b, labels)), bracket=(0.1, 1.0)
+    )
+    assert found == pytest.approx(1 / reference.x, rel=1e-3)
+    assert found == pytest.approx(2.5, rel=0.15)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_predictions_stay_the_loss_falls_and_the_patch_reverts(tmp_path, bias):
+    nets = [overconfident(bias=bias) for _ in range(2)]
+    start = {name: tensor.clone() for name, tensor in nets[0][0].state_dict().items()}
+    config = hs.SurgeryConfig(budget=0.01)
+    plain = hs.operate(nets[0][0], config=config, **nets[0][1])
+    mended = hs.operate(nets[1][0], config=replace(config, recalibrate=True), **nets[1][1])
+    held = plain.findings.heldout, mended.findings.heldout
+    assert torch.equal(held[0].after.predicted, held[1].after.predicted)
+    temperature = mended.findings.temperature
+    assert temperature is not None
+    assert temperature > 1.5
+    assert held[1].after.nll.mean() < held[0].after.nll.mean() - 0.1
+    assert mended.findings.tests.calibration_error[1] < plain.findings.tests.calibration_error[1]
+    # The temperature was fitted to the calibration images alone.
+    logits = compute_logits(as_classifier(nets[0][0]), hs.as_labelled(nets[0][1]["calibration_data"]))
+    assert temperature == pytest.approx(fit_temperature(logits, nets[0][1]["calibration_data"].labels))
+    assert mended.findings.changed == plain.findings.changed
+    mended.save(tmp_path / "run")
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["recalibrated"] == {"temperature": temperature}
+    patched, _ = read_tensors(tmp_path / "run/model.safetensors")
+    back = mended.patch().revert(patched)
+    assert all(torch.equal(back[name], start[name]) for name in start)
+    assert load_findings(tmp_path / "run").temperature == temperature
+
+
+class Doubled(nn.Module):
+    """A net that does something to its logits after the last layer."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return 2 * self.net(x)
+
+
+def test_a_head_that_cannot_be_found_or_may_not_move_is_refused():
+    net, data = overconfident()
+    with pytest.raises(hs.InputError, match=r"recalibrate: got True; it must be False for this model"):
+        hs.operate(Doubled(net), config=hs.SurgeryConfig(recalibrate=True), **data)
+    with pytest.raises(hs.InputError, match=r"recalibrate: got True; it must be False where the head may not move"):
+        hs.operate(net, config=hs.SurgeryConfig(recalibrate=True, parameters="0.*"), **data)
+
+
+def test_folds_are_recalibrated_each_on_its_own_images():
+    _, data = overconfident()
+    data.pop("heldout_data")
+    config = hs.SurgeryConfig(budget=0.01)
+    losses = []
+    for recalibrate in (False, True):
+        fresh, _ = overconfident()
+        outcome = hs.operate(fresh, folds=2, config=replace(config, recalibrate=recalibrate), **data)
+        losses.append(outcome.findings.tests.nll[1])
+    assert losses[1] < losses[0] - 0.1

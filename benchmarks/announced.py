@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import hessian_surgery as hs
+from benchmarks.resnet20 import network
 from hessian_surgery.cli.inputs import digits_net
 from hessian_surgery.curvature.memory import Watch
 from hessian_surgery.data.sources import Parts
@@ -33,31 +34,6 @@ IMAGES = 1000
 LEAST, MOST = 0.7, 1.0
 
 
-class Block(nn.Module):
-    """Two convolutions and a shortcut."""
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.shortcut = nn.Identity() if inputs == width else nn.Conv2d(inputs, width, 1, stride=stride, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, inputs, h, w) → (n, width, h/stride, w/stride)."""
-        out = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
-        return torch.relu(out + self.shortcut(x))
-
-
-def resnet20(classes: int) -> nn.Module:
-    """A ResNet-20 for images of 32×32."""
-    widths = [16, 16, 16, 32, 32, 32, 64, 64, 64]
-    blocks = [Block(a, b, 1 if a == b else 2) for a, b in zip([16, *widths], widths, strict=False)]
-    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
-    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *blocks, *head)
-
-
 def wide(classes: int) -> nn.Module:
     """A perceptron of five million weights."""
     layers = [nn.Linear(3072, 1200), nn.ReLU(), nn.Linear(1200, 1000), nn.ReLU(), nn.Linear(1000, classes)]
@@ -68,8 +44,8 @@ def wide(classes: int) -> nn.Module:
 CASES: dict[str, tuple[Any, int]] = {
     "digits": (None, 10),
     "wide-10": (wide, 10),
-    "resnet20-10": (resnet20, 10),
-    "resnet20-200": (resnet20, 200),
+    "resnet20-10": (network, 10),
+    "resnet20-200": (network, 200),
 }
 
 

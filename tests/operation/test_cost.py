@@ -103,13 +103,13 @@ def test_a_default_operation_costs_gradients_and_passes(trained, digits_parts, d
     assert expected.gradients == counted["gradients"] == len(problem.gradient_data)
     assert expected.backward == crossed
     assert expected.backward * len(data) == counted["back"]
-    # Differences; the logits before and after; the report's two; six fits for each objective.
-    assert expected.passes == (20 + 1 if crossed else 10) + 2 + 2 + 2 * 6
+    # Differences; the logits before and after; the report's last; six fits for each objective.
+    assert expected.passes == (20 + 1 if crossed else 10) + 2 + 1 + 2 * 6
     assert expected.images == expected.passes * len(data)
     assert counted["forward"] == (expected.passes - 2) * len(data) + 2  # two images tell where the head is
     assert config.iterations == 1
     again = estimate_cost(hs.Classifier(trained), digits_parts.training, data, replace(config, iterations=2))
-    assert again.passes == 2 * ((20 + 1 if crossed else 10) + 2) + 2 + 3 * 6
+    assert again.passes == 2 * ((20 + 1 if crossed else 10) + 2) + 1 + 3 * 6
 
 
 def test_few_images_of_a_typical_class_have_no_gradients(trained, digits_parts, digits_images):
@@ -176,7 +176,7 @@ def test_what_does_not_fit_goes_to_disk(trained, digits_parts):
 @pytest.mark.parametrize(
     ("free", "words"),
     [
-        (Room(10**7, 10**7, 10**9), ["needs about", "mostly for candidates", "--calibration-cap"]),
+        (Room(10**7, 10**7, 10**9), ["needs about", "mostly for libraries", "a machine with more"]),
         (Room(10**8, 10**8, 10**9), []),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.evidence.difference import Difference, by_standard_error
 from hessian_surgery.evidence.noise_free_sigma import corrected_sigma, resampled_sigma
-from hessian_surgery.evidence.resampled_pairs import resample_images
+from hessian_surgery.evidence.resampled_pairs import count_by_class, resample_images
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
 
@@ -56,16 +56,6 @@ def draw_weights(labels: Array, seed: int, resamples: int = RESAMPLES) -> Array:
     """
     drawn = resample_images(labels, numpy_generator(seed, "compare-bootstrap"), resamples)
     return np.vstack([np.ones(len(labels)), drawn])
-
-
-def count_by_class(chosen: Array, labels: Array, weights: Array, classes: int) -> Array:
-    """Count the chosen images (S, N) of each class in each resample (R + 1, S, C)."""
-    found = np.empty((len(weights), len(chosen), classes))
-    order = np.argsort(labels, kind="stable")
-    ends = np.cumsum(np.bincount(labels, minlength=classes))[:-1]
-    for label, members in enumerate(np.split(order, ends)):
-        found[:, :, label] = weights[:, members] @ chosen[:, members].T.astype(np.float64)
-    return found
 
 
 def tally(

@@ -11,7 +11,6 @@ from hessian_surgery.baselines.model_edits import Edit
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.comparison.bootstrap import (
     Tally,
-    count_by_class,
     count_resamples,
     difference,
     draw_weights,
@@ -26,6 +25,7 @@ from hessian_surgery.comparison.run_entry import EntryResult
 from hessian_surgery.comparison.verdicts import count_verdicts
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.difference import Difference
+from hessian_surgery.evidence.resampled_pairs import count_by_class
 from hessian_surgery.types import Array
 
 # The entries that every row is compared with, at equal accuracy.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hessian_surgery.data.splits import cap_per_class, stratified_folds
 from hessian_surgery.directions.class_gradients import TRAINING_IMAGES, gradient_vectors
-from hessian_surgery.directions.class_groups import ClassGroups
+from hessian_surgery.directions.class_groups import ClassGroups, count_groups
 from hessian_surgery.directions.family import Directions, Probe, scaled_changes
 from hessian_surgery.seeding import generator
 from hessian_surgery.types import Array
@@ -72,3 +72,13 @@ def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | Non
 def enough_images(counts: Tensor) -> bool:
     """Whether each half of images, counted by class (C,), has enough of a typical class."""
     return float(counts.double().median()) >= 2 * ENOUGH
+
+
+def gradient_rows(counts: Tensor, alone: int) -> tuple[int, ...]:
+    """Gradients in each family: of training images; of each half of calibration images, if enough.
+
+    Args:
+        counts: calibration images of each class (C,).
+        alone: classes that share their direction with no other.
+    """
+    return (count_groups(len(counts), alone),) * (3 if enough_images(counts) else 1)

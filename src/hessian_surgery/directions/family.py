@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import Basis, Place, Storage
-from hessian_surgery.curvature.memory import Room, free_room, input_bytes
+from hessian_surgery.curvature.memory import Room, free_room
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.logit_changes import (
     Tangent,
     lacks_forward_mode,
+    largest_batch,
     logit_difference,
     logit_tangents,
     logits_after,
@@ -31,8 +32,6 @@ from hessian_surgery.types import Array, Progress
 
 # The largest share of the free memory of one place that directions or logit changes may take.
 SHARE = 0.4
-# On a GPU small images go through forward mode in batches of this many bytes: it is 20 % faster.
-TANGENT_BYTES = 2**25
 
 # How often constants of outputs and of images are found in turns.
 TURNS = 20
@@ -230,7 +229,7 @@ def find_slopes(probe: Probe) -> Tangent:
     unit = logit_unit(probe.logits)
     amplitude = 1e-2
     forward = _prefers_forward_mode(probe.space.device)
-    most = max(probe.batch_size, min(TANGENT_BYTES // input_bytes(probe.data), 8 * probe.batch_size))
+    most = largest_batch(probe.data, probe.batch_size)
     # Batches of equal size: the last is not filled up.
     size = math.ceil(len(probe.data) / math.ceil(len(probe.data) / most))
     tangent = logit_tangents(probe.classifier, probe.space, probe.data, size)

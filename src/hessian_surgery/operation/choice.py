@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessian_surgery.evidence.resampled_pairs import resample_images
+from hessian_surgery.evidence.resampled_pairs import count_by_class, resample_images
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.seeding import numpy_generator
@@ -180,10 +180,9 @@ def make_candidates(
     """
     truth = labels.cpu().numpy()
     right = np.stack([(step.answers.cpu().numpy() == truth) for rung in rungs for step in rung])
-    often = resample_images(truth, numpy_generator(seed, "choice"), RESAMPLES)
+    # Single precision holds these counts exactly, and what is made of them is large.
+    often = resample_images(truth, numpy_generator(seed, "choice"), RESAMPLES).astype(np.float32)
     count = np.bincount(truth, minlength=classes)
-    drawn = np.empty((RESAMPLES, len(right), classes), dtype=np.float32)
-    for label in range(classes):
-        own = truth == label
-        drawn[:, :, label] = often[:, own].astype(np.float32) @ right[:, own].astype(np.float32).T / count[label]
+    drawn = count_by_class(right, truth, often, classes)
+    np.divide(drawn, count, out=drawn, casting="unsafe")
     return Candidates(tuple(map(tuple, rungs)), count, drawn)

@@ -9,9 +9,8 @@ from hessian_surgery.curvature.memory import GRAPH_FACTOR, Room, free_room, inpu
 from hessian_surgery.curvature.memory_plan import basis_bytes, describe_storage
 from hessian_surgery.curvature.search import plan_basis
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.directions.calibration_gradients import enough_images
+from hessian_surgery.directions.calibration_gradients import gradient_rows
 from hessian_surgery.directions.class_gradients import gradient_images
-from hessian_surgery.directions.class_groups import count_groups
 from hessian_surgery.directions.family import MICRO
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, check_classifier
@@ -199,10 +198,7 @@ def _spikes(classes: int, config: OperationConfig) -> int:
 
 
 def _gradient_rows(counts: torch.Tensor, config: OperationConfig) -> tuple[int, ...]:
-    """Gradients in each family: of training images, and of each half of the calibration images."""
-    groups = count_groups(len(counts), len(config.alone))
-    families = 3 if enough_images(counts) else 1
-    return (groups,) * families if config.uses_gradients else ()
+    return gradient_rows(counts, len(config.alone)) if config.uses_gradients else ()
 
 
 def _size_up(

@@ -20,7 +20,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.metrics import class_accuracy
-from hessian_surgery.model.evaluation import Answers, answer, answers_of, finite_logits
+from hessian_surgery.model.evaluation import Answers, answer, answers_of
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.driver import run_in_folder
@@ -193,10 +193,11 @@ def _one_fold(
     seen[unseen] = False
     rest = seen.nonzero().squeeze(1)
     base = class_accuracy(before.predicted[rest], data.labels[rest], len(data.classes))
-    started = before.predicted[rest]
-    part = replace(problem, calibration_data=data.subset(rest), base=base, started=started, with_front=False)
+    part = replace(
+        problem, calibration_data=data.subset(rest), base=base, logits=problem.logits[rest], with_front=False
+    )
     shown = data.subset(unseen)
-    logits = finite_logits(problem.classifier, shown, problem.batch_size)
+    logits = problem.logits[unseen]
     records, ending = run_in_folder(algorithm, part, place, kept.resume, observer)
     shifts = ending.biases
     bias = None if shifts is None else answers_of(logits + logits.new_tensor(shifts), shown.labels)

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.checks import require_images
-from hessian_surgery.directions.calibration_gradients import enough_images
-from hessian_surgery.directions.class_groups import count_groups
+from hessian_surgery.directions.calibration_gradients import gradient_rows
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.model.passes import give_back
@@ -234,11 +233,13 @@ def _unpack(
 def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
     """Passes at most: for the directions, the logits before and after, and the measured fits."""
     spikes = config.search.count(len(counts)) if config.uses_spikes else 0
-    crossed = config.uses_gradients and enough_images(counts)
-    gradients = (1 + crossed) * count_groups(len(counts), len(config.alone)) if config.uses_gradients else 0
+    rows = gradient_rows(counts, len(config.alone)) if config.uses_gradients else ()
+    crossed = len(rows) > 1
+    gradients = sum(rows[:2])
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
     measured = len(PRICES) * (config.iterations + 1)
-    passes = config.iterations * math.ceil(each * (spikes + gradients) + 2 + crossed) + 2 + measured
+    # The logits before the first step are the report's as well.
+    passes = config.iterations * math.ceil(each * (spikes + gradients) + 2 + crossed) + 1 + measured
     return Work(passes, backward=config.iterations * crossed)
 
 

@@ -17,9 +17,6 @@ from hessian_surgery.operation.ladder import TAUS
 
 FLOAT = 4
 LONG = 8
-# Arrays like all candidates' resampled accuracies that are held at a time: themselves, their
-# changes, and two in double precision while they are judged.
-JUDGED = 1 + 1 + 2 + 2
 # What libraries and Python's own objects take when they are first used.
 LIBRARIES = 6_000_000
 
@@ -202,13 +199,14 @@ def _plan(sizes: Sizes, kept: list[Part]) -> list[StageMemory]:
     kept = [*kept, Part("fits", rays + 4 * sizes.modelled, "device")]
     answers = sizes.steps * sizes.images * LONG
     drawn = RESAMPLES * sizes.steps * sizes.classes * FLOAT
-    resampled = RESAMPLES * sizes.images * LONG + sizes.steps * sizes.images
+    # How often images are drawn, in double and in single precision; which are right.
+    resampled = RESAMPLES * sizes.images * (LONG + FLOAT) + sizes.steps * sizes.images
     found = []
     for number, name in enumerate(("plan", "front")):
         work = [
             [Part("fits", fits, "device")],
             _passing(sizes.forward, 2 * sizes.vector),
-            [Part("candidates", answers + max(JUDGED * drawn, drawn + resampled), "host")],
+            [Part("candidates", answers + drawn + resampled, "host")],
         ]
         # The first aim's candidates are kept while those of the second are made.
         known = Part("candidates", number * (answers + drawn), "host")

@@ -14,7 +14,7 @@ from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier, as_classifier
-from hessian_surgery.model.evaluation import BATCH_SIZE, Answers, answer, check_classifier
+from hessian_surgery.model.evaluation import BATCH_SIZE, Answers, answers_of, check_classifier, finite_logits
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
 from hessian_surgery.model.passes import Passes, choose_passes
 from hessian_surgery.operation.config import OperationConfig
@@ -33,7 +33,7 @@ class Problem(Generic[Config]):
         calibration_data: the images that every decision is made on.
         config: the choices.
         base: class accuracies (C,) of the starting model on the calibration data.
-        started: the class that the starting model predicts for each calibration image (N,).
+        logits: the starting model's logits of the calibration images (N, C), on the host.
         training_counts: images of each class (C,) in the training data.
         finder: finds spikes; None if none are sought.
         gradient_data: the training images of the class gradients; None if there are none.
@@ -47,7 +47,7 @@ class Problem(Generic[Config]):
     calibration_data: LabelledSet
     config: Config
     base: Array
-    started: Tensor
+    logits: Tensor
     training_counts: Tensor
     finder: SpikeFinder | None = None
     gradient_data: LabelledSet | None = None
@@ -59,6 +59,11 @@ class Problem(Generic[Config]):
     def passes(self) -> Passes:
         """How forward passes are made."""
         return Passes(self.batch_size, self.classifier.channels_last)
+
+    @property
+    def started(self) -> Tensor:
+        """The class that the starting model predicts for each calibration image (N,)."""
+        return self.logits.argmax(dim=1)
 
     def overall(self, per_class: Array) -> float:
         """Accuracy over all calibration images, from class accuracies (C,)."""
@@ -102,12 +107,13 @@ def prepare(
     calibration = calibration.resident(classifier.device)
     passes = passes or choose_passes(classifier, calibration, config.batch_size)
     classifier = passes.through(classifier)
-    before = answer(classifier, calibration, passes.batch_size)
+    logits = finite_logits(classifier, calibration, passes.batch_size)
+    before = answers_of(logits, calibration.labels)
     base = class_accuracy(before.predicted, calibration.labels, classes)
     gradients = gradient_images(training, config.seed).resident() if config.uses_gradients else None
     notes = (note,) if note else ()
     counts = torch.bincount(training.labels, minlength=classes)
-    found = Problem(classifier, space, calibration, config, base, before.predicted, counts, finder, gradients, notes)
+    found = Problem(classifier, space, calibration, config, base, logits, counts, finder, gradients, notes)
     return replace(found, batch_size=passes.batch_size), before
 
 

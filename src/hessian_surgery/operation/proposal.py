@@ -11,9 +11,9 @@ from torch import Tensor
 
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.directions.biases import bias_directions
-from hessian_surgery.directions.calibration_gradients import calibration_gradients, enough_images
+from hessian_surgery.directions.calibration_gradients import calibration_gradients, gradient_rows
 from hessian_surgery.directions.class_gradients import class_gradients
-from hessian_surgery.directions.class_groups import count_groups, find_groups
+from hessian_surgery.directions.class_groups import find_groups
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.spikes import spike_directions
@@ -95,7 +95,9 @@ def _survey(
 ) -> Survey:
     config = problem.config
     with timed(seconds, "directions"):
-        logits = compute_logits(problem.classifier, problem.calibration_data, problem.batch_size)
+        logits = problem.logits
+        if iteration > 1:
+            logits = compute_logits(problem.classifier, problem.calibration_data, problem.batch_size)
         logits = logits.to(problem.space.device)
         spikes = _find_spikes(problem, iteration, observer)
         directions = find_directions(problem, logits, spikes, observer)
@@ -176,12 +178,11 @@ def find_directions(
 def _direction_units(problem: Problem[SurgeryConfig], spikes: Spectrum | None) -> int:
     """How often progress is told while directions are found: for each gradient and each slope.
 
-    A group has two of them; from the calibration images three more, as each half has a gradient.
+    Both halves of the calibration images have gradients, and share a slope.
     """
-    data = problem.calibration_data
-    gradients = 0 if problem.gradient_data is None else 5 if enough_images(data.counts) else 2
-    groups = count_groups(len(data.classes), len(problem.config.alone))
-    return gradients * groups + (0 if spikes is None else len(spikes))
+    rows = gradient_rows(problem.calibration_data.counts, len(problem.config.alone))
+    gradients = 0 if problem.gradient_data is None else sum(rows) + sum(rows[:2])
+    return gradients + (0 if spikes is None else len(spikes))
 
 
 def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions) -> Surrogate:

@@ -44,7 +44,7 @@ def seconds_by_stage(
     }
     if sizes.with_plan:
         slopes = sizes.directions * (images * trial.slope.seconds + MOVES * trial.vector)
-        each["directions"] = forward + differentiated * trial.gradient.seconds + slopes
+        each["directions"] = (1 - 1 / iterations) * forward + differentiated * trial.gradient.seconds + slopes
         each["plan"] = measured + fits
         each["front"] = (measured + fits) / iterations  # in the first iteration only
         each["measure"] = forward

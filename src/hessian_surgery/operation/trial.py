@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hessian_surgery.curvature.memory import Watch, input_bytes
+from hessian_surgery.curvature.memory import Watch
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.directions.family import MICRO, TANGENT_BYTES, Probe
-from hessian_surgery.directions.soft_accuracy import batch_gradient
+from hessian_surgery.directions.family import Probe
+from hessian_surgery.directions.logit_changes import largest_batch
 from hessian_surgery.evidence.leading_outputs import leading_outputs
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, compute_logits
@@ -59,7 +59,7 @@ class Trial:
         gradient: a forward and a backward pass of a batch of `MICRO` images.
         slope: the logits' derivatives along one direction; on a CPU a forward pass.
         fit: one evaluation of all fits to the calibration images.
-        vector: seconds to make a direction's vector and add it to a step.
+        vector: seconds that each direction takes when a step is made.
     """
 
     forward: Pass
@@ -91,7 +91,7 @@ def try_passes(
     told = progress or (lambda done, total: None)
     on_gpu = device.type == "cuda"
     size = min(len(data), (batch_size or BATCH_SIZE) if on_gpu else min(batch_size or IMAGES, IMAGES))
-    most = max(size, min(TANGENT_BYTES // input_bytes(data), 8 * size)) if on_gpu else size
+    most = largest_batch(data, size) if on_gpu else size
     shown = data.subset(torch.arange(min(len(data), most))).resident(device)
     some = shown.subset(torch.arange(size))
     told(0, 4)
@@ -110,10 +110,9 @@ def try_passes(
 
 def _try_gradient(probe: Probe, device: torch.device) -> Pass:
     """The gradient of one batch of images."""
-    size = min(MICRO, probe.batch_size)
-    work = batch_gradient(probe.classifier, probe.space, probe.temperature, size, recorded=True)
-    inputs, labels = next(probe.data.batches(size, device))
-    weights = torch.ones(size, device=device)
+    work = probe.batch_gradient
+    inputs, labels = next(probe.data.batches(probe.gradient_batch, device))
+    weights = torch.ones(probe.gradient_batch, device=device)
     with (
         probe.classifier.evaluating(),
         probe.space.freezing_others(probe.classifier.module),
@@ -130,11 +129,11 @@ def _try_slope(probe: Probe, device: torch.device) -> Pass:
 
 
 def _try_vector(space: ParameterSpace) -> float:
-    """Seconds to precondition a gradient and add it to a step."""
-    row = torch.ones(space.dimension, dtype=space.dtype, device=space.device)
-    total = torch.zeros_like(row)
-    total.add_(row / row / 2.0)
-    return _seconds(lambda: total.add_(row / row / 2.0), space.device)
+    """Seconds that one gradient takes when a step along several is made, in one product."""
+    row = torch.ones(2, space.dimension, dtype=space.dtype, device=space.device)
+    weights = row.new_ones(2)
+    weights @ row
+    return _seconds(lambda: weights @ row, space.device) / 2
 
 
 def _try_fit(logits: Tensor, labels: Tensor, classes: int, directions: int) -> Pass:

@@ -81,3 +81,18 @@ def test_few_images_take_the_smaller_family():
         taken.append(next(i for i, rung in enumerate(found.rungs) if any(step is one for one in rung)))
     assert taken.count(1) >= taken.count(2)
     assert taken.count(1) > 0
+
+
+def test_a_target_never_ends_below_the_step_that_is_taken_without_it():
+    """Steps fitted to σ are among those to choose from, after those fitted to the target."""
+    surrogate = made_up()
+    after = lambda c, i: logits_at(surrogate, c)[i]  # noqa: E731
+    free = climb(surrogate, FREE, after, training_counts=COUNTS)
+    aimed = replace(FREE, targets={2: 0.5})
+    found = climb(surrogate, aimed, after, training_counts=COUNTS)
+    for mine, theirs in zip(found.rungs[2:], free.rungs[2:], strict=True):
+        assert len(mine) == 2 * len(theirs)
+        assert [s.coefficients.tolist() for s in mine[len(theirs) :]] == [s.coefficients.tolist() for s in theirs]
+    without = free.choose(FREE).step
+    assert any(without.coefficients)
+    assert aimed.score(found.choose(aimed).step.rates) <= aimed.score(without.rates)

@@ -6,7 +6,7 @@ resample, and the step chosen there is looked up on the images themselves.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -52,11 +52,13 @@ class Candidates:
             holds only the step that does nothing.
         count: images of each class (C,).
         drawn: class accuracies of every step, rung by rung, on each resample (R, M, C).
+        without_targets: those to choose from if there were no targets; None if there are none.
     """
 
     rungs: tuple[tuple[PredictedStep, ...], ...]
     count: NDArray[np.int64]
     drawn: Floats
+    without_targets: "Candidates | None" = None
 
     @property
     def nothing(self) -> PredictedStep:
@@ -81,9 +83,14 @@ class Candidates:
     def choose(self, goal: Goal) -> Chosen:
         """The best step within the goal's limits; a larger family must be better beyond noise.
 
-        The goal must have the aim that the steps were fitted to; its limits may differ.
+        The goal must have the aim that the steps were fitted to; its limits may differ. With
+        targets, the step that would be taken without them is taken if it is predicted to do better.
         """
-        return self.judged_by(goal).choose(goal.floor)
+        chosen = self.judged_by(goal).choose(goal.floor)
+        if self.without_targets is None:
+            return chosen
+        without = self.without_targets.choose(replace(goal, targets={}))
+        return without if goal.score(without.step.rates) < goal.score(chosen.step.rates) else chosen
 
     def judged_by(self, goal: Goal) -> "Choice":
         """All that the choice needs to know, whatever the floor on accuracy is."""

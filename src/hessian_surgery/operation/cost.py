@@ -18,7 +18,7 @@ from hessian_surgery.model.parameters import ParameterSpace, parameter_space
 from hessian_surgery.model.passes import FEWEST, SIZES
 from hessian_surgery.model.passes import SHORTEST as SHORTEST_PASS
 from hessian_surgery.operation.algorithms import algorithm_of
-from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.memory_stages import (
     Sizes,
     StageMemory,
@@ -228,6 +228,7 @@ def _size_up(
         # Both halves of the calibration images share a direction.
         directions=_spikes(classes, config) + sum(rows[:2]),
         uneven=len(training) > 0 and int(training.counts.min()) != int(training.counts.max()),
+        aims=2 if isinstance(config, SurgeryConfig) and config.targets else 1,
         with_plan=config.algorithm == "default",
     )
     if trial is None:

@@ -41,19 +41,34 @@ def climb(
         training_counts: training images of each class (C,), if they are known.
         seed: fixes the folds and resamples.
     """
-    size = surrogate.size
-    nothing = predicted_step(surrogate, np.zeros(size), surrogate.logits.argmax(dim=1).cpu())
-    rungs: list[list[PredictedStep]] = [[nothing]]
+    nothing = predicted_step(surrogate, np.zeros(surrogate.size), surrogate.logits.argmax(dim=1).cpu())
+    known: list[list[PredictedStep]] = [[nothing]]
     if surrogate.shifts is not None and surrogate.scales is None and training_counts is not None:
-        rungs.append(_prior_shifts(surrogate, training_counts))
+        known.append(_prior_shifts(surrogate, training_counts))
+    known = [rung for rung in known if rung]
+    fitted = _fitted(surrogate, goal, after, seed)
+    if not goal.targets:
+        return make_candidates([*known, *fitted], surrogate.labels, surrogate.classes, seed)
+    # Steps fitted to what comes after the targets too: a target must not cost what they give.
+    free = _fitted(surrogate, replace(goal, targets={}), after, seed)
+    joined = [[*aimed, *others] for aimed, others in zip(fitted, free, strict=True)]
+    every, without = (
+        make_candidates([*known, *rungs], surrogate.labels, surrogate.classes, seed) for rungs in (joined, free)
+    )
+    return replace(every, without_targets=without)
+
+
+def _fitted(surrogate: Surrogate, goal: Goal, after: AfterCoefficients | None, seed: int) -> list[list[PredictedStep]]:
+    """The rungs that are fitted to a goal: biases, and all directions."""
+    rungs = []
     if surrogate.exact:
         rays = cross_fit(surrogate.without_directions(), goal, seed)
-        rungs.append(_padded([ray.followed() for ray in rays], size))
-    if surrogate.exact < size:
+        rungs.append(_padded([ray.followed() for ray in rays], surrogate.size))
+    if surrogate.exact < surrogate.size:
         rays = cross_fit(surrogate, goal, seed)
         rays = rays if after is None else [ray.measured(after) for ray in rays]
         rungs.append([step for ray in rays for step in ray.steps()])
-    return make_candidates([rung for rung in rungs if rung], surrogate.labels, surrogate.classes, seed)
+    return rungs
 
 
 def prior_shift(training_counts: Tensor, outputs: int) -> Tensor:

@@ -70,6 +70,7 @@ class Sizes:
         gradients: rows of gradients in each family: of training images, of each calibration half.
         directions: directions with logit changes, K'.
         uneven: whether classes differ in training images, so that there are prior shifts.
+        aims: what fits aim at: one thing, or with targets two.
         basis: bytes of the Lanczos basis and of spikes that are kept.
         basis_place: where these are.
         graph: bytes of the graph of a Hessian batch.
@@ -92,6 +93,7 @@ class Sizes:
     gradients: tuple[int, ...]
     directions: int
     uneven: bool
+    aims: int = 1
     basis: int = 0
     basis_place: Place = "device"
     graph: int = 0
@@ -116,7 +118,7 @@ class Sizes:
     @property
     def steps(self) -> int:
         """Candidates of one aim: nothing, prior shifts, biases, all directions."""
-        return 1 + self.uneven * len(TAUS) + 2 * len(PRICES) * len(SHARES)
+        return 1 + self.uneven * len(TAUS) + 2 * self.aims * len(PRICES) * len(SHARES)
 
 
 def memory_by_stage(sizes: Sizes, room: Room) -> tuple[StageMemory, ...]:
@@ -195,7 +197,7 @@ def _plan(sizes: Sizes, kept: list[Part]) -> list[StageMemory]:
     """Fits, forward passes, and the choice among candidates; then again for the other aim."""
     # Values, one copy filled up and one gathered by class; weights of images.
     fits = FOLDS * len(PRICES) * (3 * sizes.modelled + 2 * FLOAT * sizes.images)
-    rays = 2 * len(PRICES) * sizes.modelled
+    rays = 2 * sizes.aims * len(PRICES) * sizes.modelled
     kept = [*kept, Part("fits", rays + 4 * sizes.modelled, "device")]
     answers = sizes.steps * sizes.images * LONG
     drawn = RESAMPLES * sizes.steps * sizes.classes * FLOAT

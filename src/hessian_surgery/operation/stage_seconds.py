@@ -45,8 +45,8 @@ def seconds_by_stage(
     if sizes.with_plan:
         slopes = sizes.directions * (images * trial.slope.seconds + MOVES * trial.vector)
         each["directions"] = (1 - 1 / iterations) * forward + differentiated * trial.gradient.seconds + slopes
-        each["plan"] = measured + fits
-        each["front"] = (measured + fits) / iterations  # in the first iteration only
+        each["plan"] = sizes.aims * (measured + fits)
+        each["front"] = each["plan"] / iterations  # in the first iteration only
         each["measure"] = forward
     else:
         back = work.backward * images * trial.gradient.seconds

@@ -18,6 +18,7 @@ import hessian_surgery as hs
 from hessian_surgery.cli.tables import describe_choices, print_diagnosis, print_findings
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.evidence.effective_rank import analyse
+from hessian_surgery.markup import text
 from hessian_surgery.paper.diagnosis import Diagnosis
 from hessian_surgery.report.card import model_card
 from hessian_surgery.report.deciles import decile_note
@@ -25,7 +26,6 @@ from hessian_surgery.report.diagnosis_page import diagnosis_page
 from hessian_surgery.report.figure_data import Responses, leading_responses
 from hessian_surgery.report.figure_files import run_figures
 from hessian_surgery.report.markdown import to_markdown
-from hessian_surgery.report.markup import text
 from hessian_surgery.report.run import load_run
 from hessian_surgery.report.run_page import run_page
 

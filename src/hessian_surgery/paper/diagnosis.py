@@ -19,6 +19,7 @@ from hessian_surgery.paper.amplitude import curvature_amplitude
 from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import find_sensitivity, finder_of
 from hessian_surgery.paper.plan import error_ratio, recommended_exponent
+from hessian_surgery.short_repr import short_repr
 
 # Both come from the ten-class models of docs/evidence/predictors.md. A gain shows if σ is above its
 # sampling noise by this factor. With more classes σ is known better: less is enough.
@@ -57,6 +58,8 @@ class Diagnosis:
     exponent: float
     advice: str
     warnings: tuple[str, ...]
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hessian_surgery.report.markup import text
+from hessian_surgery.markup import text
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

@@ -19,6 +19,7 @@ from hessian_surgery.cli.tables import describe_choices, print_diagnosis, print_
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.evidence.effective_rank import analyse
+from hessian_surgery.markup import text
 from hessian_surgery.operation.forecast import Expected, Forecast
 from hessian_surgery.paper.diagnosis import Diagnosis, SpikeDiagnosis
 from hessian_surgery.report.card import model_card
@@ -27,7 +28,6 @@ from hessian_surgery.report.diagnosis_page import diagnosis_page
 from hessian_surgery.report.figure_data import Responses, leading_responses
 from hessian_surgery.report.figure_files import run_figures
 from hessian_surgery.report.markdown import to_markdown
-from hessian_surgery.report.markup import text
 from hessian_surgery.report.run import load_run
 from hessian_surgery.report.run_page import run_page
 

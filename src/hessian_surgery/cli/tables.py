@@ -10,15 +10,15 @@ from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.tables import table_rows
 from hessian_surgery.curvature.memory import sized
-from hessian_surgery.evidence.deciles import MANY_CLASSES
+from hessian_surgery.evidence.deciles import MANY_CLASSES, MOST, left_out, shown_classes
+from hessian_surgery.operation.answer_text import answer_parts
 from hessian_surgery.operation.cost import Cost
 from hessian_surgery.operation.findings import Findings
 from hessian_surgery.paper.diagnosis import Diagnosis, SpikeDiagnosis
-from hessian_surgery.report.answer import answer_parts
 from hessian_surgery.report.deciles import FORMED, HEAD, decile_note, decile_rows
 from hessian_surgery.report.diagnosis_page import PAIRS
 from hessian_surgery.report.figure_data import weakest_and_strongest
-from hessian_surgery.report.markdown import MOST, left_out, main_flows, shown_classes, summary_rows
+from hessian_surgery.report.markdown import main_flows, summary_rows
 
 COLOURS = {"good": "green", "mixed": "yellow", "bad": "red", "plain": "yellow"}
 

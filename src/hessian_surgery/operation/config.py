@@ -9,6 +9,7 @@ from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.class_names import class_number
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.operation.goal import Target
+from hessian_surgery.short_repr import short_repr
 
 Family: TypeAlias = Literal["class-gradients", "spikes", "both"]
 
@@ -115,6 +116,8 @@ class SurgeryConfig(OperationConfig):
     classes_of_interest: tuple[str, ...] = ()
 
     algorithm: ClassVar[str] = "default"
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,6 +23,7 @@ from hessian_surgery.paper.amplitude import curvature_amplitude
 from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import find_sensitivity, finder_of
 from hessian_surgery.paper.plan import error_ratio, recommended_exponent
+from hessian_surgery.short_repr import short_repr
 
 # How many spikes to find: a number, or C − 1 for C classes, at most 99.
 Spikes: TypeAlias = int | Literal["auto"]
@@ -83,6 +84,8 @@ class Diagnosis:
     model: str
     data: dict[str, dict[str, Any]]
     spikes: SpikeDiagnosis | None = None
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is known of spikes is beside the rest."""

@@ -3,10 +3,7 @@
 from typing import Any
 
 from hessian_surgery.evidence.metrics import Metrics
-from hessian_surgery.report import page_charts
-from hessian_surgery.report.class_search import class_data, search_box
-from hessian_surgery.report.figure_data import make_spikes, spike_responses, weakest_and_strongest
-from hessian_surgery.report.markup import (
+from hessian_surgery.markup import (
     class_scale,
     name,
     percent,
@@ -17,6 +14,9 @@ from hessian_surgery.report.markup import (
     warning_list,
     with_interval,
 )
+from hessian_surgery.report import page_charts
+from hessian_surgery.report.class_search import class_data, search_box
+from hessian_surgery.report.figure_data import make_spikes, spike_responses, weakest_and_strongest
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction, subject
 from hessian_surgery.report.responses import responses_section

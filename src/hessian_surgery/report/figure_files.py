@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hessian_surgery.evidence.deciles import MOST, shown_classes
+from hessian_surgery.markup import shortened
 from hessian_surgery.report.figure_data import (
     Convergence,
     Responses,
@@ -17,8 +19,6 @@ from hessian_surgery.report.figure_data import (
     weakest_and_strongest,
 )
 from hessian_surgery.report.figure_style import BLUE, FORMATS, GREY, VERMILION, new_figure, save_figure
-from hessian_surgery.report.markdown import MOST, shown_classes
-from hessian_surgery.report.markup import shortened
 from hessian_surgery.report.run import Run
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from hessian_surgery.report.markup import copyable, table, text
+from hessian_surgery.markup import copyable, table, text
 from hessian_surgery.report.page import Section
 
 

@@ -181,7 +181,7 @@ def test_a_diagnosis_shows_both_ends(run):
     )
     console = Console(file=io.StringIO(), width=120)
     print_diagnosis(console, diagnosis)
-    assert len(console.file.getvalue().splitlines()) < 60
+    assert len(console.file.getvalue().splitlines()) < 64
     assert "the 10 weakest and the 10 strongest of 1,000 classes" in console.file.getvalue()
     assert "… and so 980 more pairs" in console.file.getvalue()
     content = json.loads(json.dumps(diagnosis.as_dict()))

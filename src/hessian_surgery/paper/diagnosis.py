@@ -14,6 +14,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma
 from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.evaluation import Answers
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_surgery
 from hessian_surgery.operation.forecast import Forecast, make_forecast
 from hessian_surgery.operation.observer import Observer
@@ -123,28 +124,29 @@ def diagnose(
     """
     if spikes is None and epsilon is not None:
         raise InputError(f"epsilon: got {epsilon:g}, but no spikes are probed; give spikes as well")
-    observer = observer or Observer()
     config = config or SurgeryConfig()
     goal = as_surgery(config)
-    found = None
-    problem: Problem[Any]
     if spikes is None:
         problem, before = prepare(model, training_data, calibration_data, goal, directions=False)
-    else:
-        goal.check_classes(as_labelled(calibration_data).classes)
-        problem, before = prepare(model, training_data, calibration_data, probing_config(config, spikes))
-        found = _probe(problem, epsilon, observer)
+        return _describe(problem, before, goal, None)
+    goal.check_classes(as_labelled(calibration_data).classes)
+    probed, before = prepare(model, training_data, calibration_data, probing_config(config, spikes))
+    return _describe(probed, before, goal, _probe(probed, epsilon, observer or Observer()))
+
+
+def _describe(problem: Problem[Any], before: Answers, goal: SurgeryConfig, found: SpikeDiagnosis | None) -> Diagnosis:
+    """All that is known of a measured model, and of its spikes if they were sought."""
     data = problem.calibration_data
     metrics = compute_metrics(before.predicted, data.labels, len(data.classes))
     count = np.array(metrics.count, dtype=np.float64)
-    loose = None if found is None else convergence_warning([found.residuals], config.search.tolerance)
+    loose = None if found is None else convergence_warning([found.residuals], goal.search.tolerance)
     warnings = (loose, rare_class_warning(data, "calibration"))
     return Diagnosis(
         classes=data.classes,
         metrics=metrics,
         forecast=make_forecast(replace(problem, config=goal)),
         error_ratio=error_ratio(problem.base, count),
-        exponent=recommended_exponent(problem.base, count, config.target),
+        exponent=recommended_exponent(problem.base, count, goal.target),
         advice=recommend(metrics, None if found is None else found.structure),
         warnings=problem.notes + tuple(warning for warning in warnings if warning),
         date=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -79,6 +79,11 @@ class Outcome:
         """What the tests on the held-out images amount to."""
         return self.findings.verdict
 
+    @property
+    def accepted(self) -> bool | None:
+        """Whether every acceptance criterion is met on the held-out images; None without any."""
+        return None if self.acceptance is None else not self.acceptance["failed"]
+
     def __repr__(self) -> str:
         held = self.findings.heldout
         size = f"{len(held.labels):,} images of {len(held.classes):,} classes judge"

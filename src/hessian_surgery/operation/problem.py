@@ -17,6 +17,7 @@ from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, Answers, answers_of, check_classifier, finite_logits
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
 from hessian_surgery.model.passes import Passes, choose_passes
+from hessian_surgery.operation.acceptance_criteria import Criteria
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.types import Array
 
@@ -39,6 +40,7 @@ class Problem(Generic[Config]):
         gradient_data: the training images of the class gradients; None if there are none.
         notes: what should be said about model and data.
         batch_size: images per forward pass.
+        criteria: acceptance criteria for the held-out images; None if there are none.
         with_front: whether other objectives and budgets are predicted too, for a report.
     """
 
@@ -53,6 +55,7 @@ class Problem(Generic[Config]):
     gradient_data: LabelledSet | None = None
     notes: tuple[str, ...] = ()
     batch_size: int = BATCH_SIZE
+    criteria: Criteria | None = None
     with_front: bool = False
 
     @property

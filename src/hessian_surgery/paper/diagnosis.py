@@ -88,7 +88,7 @@ def diagnose(
     data = problem.calibration_data
     finder = finder_of(problem)
     observer.remark(finder.describe())
-    spectrum = finder.find(iteration=1, progress=partial(observer.stage, "lanczos"))
+    spectrum = finder.find(iteration=1, progress=partial(observer.stage, "spikes"))
     if epsilon is None:
         epsilon = config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
     matrix = find_sensitivity(problem, spectrum, epsilon, observer)

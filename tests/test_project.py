@@ -12,6 +12,8 @@ RANKS = (
     "types",
     "errors",
     "parse_numbers",
+    "short_repr",
+    "markup",
     "version",
     "seeding",
     "import_by_name",

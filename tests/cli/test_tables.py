@@ -7,7 +7,8 @@ from rich.console import Console
 from conftest import operate
 from hessian_surgery.cli.tables import print_findings
 from hessian_surgery.data.sources import Parts
-from hessian_surgery.report.markdown import shown_classes, to_markdown
+from hessian_surgery.evidence.deciles import shown_classes
+from hessian_surgery.report.markdown import to_markdown
 
 
 @pytest.fixture

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 import hessian_surgery as hs
+from conftest import operate
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.model.evaluation import Answers
-from hessian_surgery.operation.acceptance_criteria import read_criteria, unmet
+from hessian_surgery.operation.acceptance_criteria import as_criteria, read_criteria, unmet
 from hessian_surgery.operation.accepted import with_criteria
 from hessian_surgery.operation.findings import make_findings
 
@@ -73,6 +74,46 @@ def test_a_limit_that_is_just_met_is_met(tmp_path):
 def test_anything_else_is_refused(tmp_path, content, message):
     with pytest.raises(hs.InputError, match=f"accept: .*{message}"):
         criteria(tmp_path, content)
+
+
+def test_a_mapping_holds_what_a_file_holds(tmp_path):
+    held = {"minimum_accuracy": "60%", "classes": {"dog": {"maximum_drop": 0.05}}}
+    path = tmp_path / "criteria.toml"
+    path.write_text("minimum_accuracy = '60%'\n[classes.dog]\nmaximum_drop = 0.05\n")
+    read = read_criteria(path)
+    assert [as_criteria(given, ("cat", "dog")) for given in (held, read, path, str(path))] == [read] * 4
+    assert held["minimum_accuracy"] == "60%"
+    assert as_criteria(None, ("cat", "dog")) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "the mapping asks for nothing"),
+        ({"maximum": 0.1}, "maximum in the mapping is no criterion"),
+        ({"maximum_drop": 3}, "maximum_drop is 3 in the mapping; give a fraction"),
+        ({"classes": {"cow": {"maximum_drop": 0.1}}}, "got 'cow', which is no class"),
+        (0.03, "got float; give a mapping, or the path of a TOML file"),
+    ],
+)
+def test_anything_else_is_refused_from_python_too(given, message):
+    with pytest.raises(hs.InputError, match=f"accept: .*{message}"):
+        as_criteria(given, ("cat", "dog"))
+
+
+def test_operate_holds_criteria_against_the_held_out_images(trained, digits_parts):
+    kept = {name: value.clone() for name, value in trained.state_dict().items()}
+    with pytest.raises(hs.InputError, match="accept: got 'cow'"):
+        operate(trained, digits_parts, hs.SurgeryConfig(), accept={"classes": {"cow": {"maximum_drop": 0.1}}})
+    assert all(torch.equal(kept[name], value) for name, value in trained.state_dict().items())
+    given = {"maximum_drop": 1.0, "classes": {"9": {"minimum_accuracy": 1.0}}}
+    outcome = operate(trained, digits_parts, hs.SurgeryConfig(), accept=given)
+    assert outcome.accepted is False
+    (failed,) = [one for one in outcome.findings.criteria if not one.met]
+    assert (failed.name, failed.asked) == ("9", 1.0)
+    assert outcome.acceptance["failed"] == [failed.failure]
+    assert "1 of 11 criteria not met" in outcome.summary()
+    assert with_criteria(outcome, as_criteria({"maximum_drop": 1.0}, digits_parts.heldout.classes)).accepted
 
 
 def test_a_class_that_there_is_not_is_refused(tmp_path):

@@ -11,8 +11,8 @@ from torch import nn
 import hessian_surgery as hs
 from hessian_surgery.model.classifier import as_classifier
 from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.operation.answer_text import simpler_lines
 from hessian_surgery.operation.outcome import load_findings
-from hessian_surgery.report.answer import simpler_lines
 
 
 @pytest.mark.parametrize("bias", [True, False])

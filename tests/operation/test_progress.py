@@ -78,6 +78,16 @@ def test_the_announced_stages_are_those_of_the_progress(trained, digits_parts, c
     assert set(begun.values()) == {0}
 
 
+@pytest.mark.parametrize("spikes", [None, 3])
+def test_the_stages_of_a_diagnosis_are_announced(trained, digits_parts, spikes):
+    told = Told()
+    data = {"training_data": digits_parts.training, "calibration_data": digits_parts.calibration}
+    hs.diagnose(trained, **data, config=hs.SurgeryConfig(search=SPIKES), spikes=spikes, observer=told)
+    assert told.names == ["prepare", *(["spikes", "sensitivity"] if spikes else []), "forecast"]
+    assert told.names == [stage.name for stage in told.expected]
+    assert all(stage.seconds > 0 for stage in told.expected)
+
+
 def test_seconds_are_shared_out_among_iterations_and_folds():
     seconds = {"prepare": 1.0, "directions": 12.0, "plan": 24.0, "front": 4.0, "report": 2.0}
     for iterations, folds in ((1, None), (3, None), (2, 3)):

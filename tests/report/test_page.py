@@ -8,11 +8,11 @@ from runs import HOSTILE, give_front, made_up_front, make_run, renamed, save_run
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.evidence.paired_tests import ClassTest
+from hessian_surgery.markup import embedded, name, short, text
 from hessian_surgery.model.smallnet import SmallNet
 from hessian_surgery.report.classes import significance
 from hessian_surgery.report.explorer import explored_command
 from hessian_surgery.report.markdown import to_markdown
-from hessian_surgery.report.markup import embedded, name, short, text
 from hessian_surgery.report.provenance import command_line, reproduction
 from hessian_surgery.report.run import load_run
 from hessian_surgery.report.run_page import calibration_gap, run_page

@@ -12,14 +12,14 @@ import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.cli.tables import print_findings
 from hessian_surgery.evidence.deciles import MANY_CLASSES
+from hessian_surgery.markup import text
 from hessian_surgery.model.smallnet import SmallNet
 from hessian_surgery.operation.acceptance_criteria import Criteria, Limits
 from hessian_surgery.operation.accepted import with_criteria
+from hessian_surgery.operation.answer_text import ASKED, CHANGED, COSTS, SIMPLER
 from hessian_surgery.operation.outcome import load_findings
-from hessian_surgery.report.answer import ASKED, CHANGED, COSTS, SIMPLER
 from hessian_surgery.report.card import model_card
 from hessian_surgery.report.markdown import plain, to_markdown
-from hessian_surgery.report.markup import text
 from hessian_surgery.report.run import load_run
 from hessian_surgery.report.run_page import run_page
 from hessian_surgery.weights.tensorfile import read_tensors, save_tensors

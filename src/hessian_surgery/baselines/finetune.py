@@ -24,6 +24,7 @@ from hessian_surgery.model.head import find_head
 from hessian_surgery.model.losses import Loss, LossName, make_loss
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
 from hessian_surgery.seeding import generator
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Progress
 
 # With `FinetuneConfig.project`, the share of each class to train on; the spikes come from the rest.
@@ -55,6 +56,8 @@ class FinetuneConfig:
     head_epochs: int = 0
     project: SpikeSearch | None = None
     seed: int = 0
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         rate = self.learning_rate

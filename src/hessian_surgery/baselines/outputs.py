@@ -13,6 +13,7 @@ from hessian_surgery.directions.family import Directions
 from hessian_surgery.directions.logit_changes import AfterStep
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.head import Head
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.weights.tensorfile import read_tensors, save_tensors
 
 
@@ -54,6 +55,8 @@ class ModelOutputs:
     default_counts: Mapping[str, int] = field(default_factory=dict)
     family_seconds: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     def family(self, name: str) -> Directions:
         """Return a family of directions.

@@ -18,7 +18,6 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.operation.acceptance_criteria import Criteria, read_criteria
-from hessian_surgery.operation.accepted import with_criteria
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.cost import check_memory, estimate_cost, try_operation
 from hessian_surgery.operation.folds import check_folds
@@ -56,7 +55,7 @@ def operate(options: OperateOptions) -> None:
     show_outcome(outcome, options.out, options.as_json)
     if options.figures:
         save_figures(options.figures, run_figures(load_run(options.out)))
-    if outcome.acceptance and outcome.acceptance["failed"]:
+    if outcome.accepted is False:
         print_notes(f"not accepted: {one.failure}{one.remedy}" for one in outcome.findings.criteria if not one.met)
         raise typer.Exit(NOT_ACCEPTED)
 
@@ -97,6 +96,7 @@ def operate_on(
                 heldout_data=parts.heldout if folds is None else None,
                 folds=folds,
                 config=config,
+                accept=criteria,
                 stored_as=checkpoint.dtypes if checkpoint else None,
                 folder=folder,
                 resume=resume,
@@ -106,8 +106,6 @@ def operate_on(
     except KeyboardInterrupt:
         print_notes(["interrupted; give the same command with --resume to continue"])
         raise
-    if criteria is not None:
-        outcome = with_criteria(outcome, criteria)
     patch = outcome.patch(checkpoint)
     outcome = outcome.with_patch(patch)
     write_text(folder / PAGE, run_page(run_of(outcome, patch, inputs)))

@@ -26,6 +26,7 @@ from hessian_surgery.comparison.verdicts import count_verdicts
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.difference import Difference
 from hessian_surgery.evidence.resampled_pairs import count_by_class
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array
 
 # The entries that every row is compared with, at equal accuracy.
@@ -69,6 +70,8 @@ class Row:
     reasons: dict[int, str]
     sigma_change: Difference | None = None
     verdicts: dict[str, int] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `compare --json` prints; a row without figures has nulls and a reason."""
@@ -150,6 +153,8 @@ class Fronts:
     edits: dict[str, tuple[Edit, ...]]
     outputs: ModelOutputs
     warnings: tuple[str, ...] = ()
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as plain values: fractions, not percent."""

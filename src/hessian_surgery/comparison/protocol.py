@@ -10,6 +10,7 @@ from hessian_surgery.comparison.entries import DEFAULT, Entry, parse_entry
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
+from hessian_surgery.short_repr import short_repr
 
 Part: TypeAlias = Literal["all", "development", "final"]
 
@@ -55,6 +56,8 @@ class Protocol:
     epochs: int = 15
     seed: int = 0
     part: Part = "all"
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         for name in ("splits", "epochs"):

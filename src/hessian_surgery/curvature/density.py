@@ -12,6 +12,7 @@ from hessian_surgery.curvature.operators import Operator, space_of
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.seeding import generator
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array, Progress
 
 
@@ -30,6 +31,8 @@ class Density:
     weights: tuple[Array, ...]
     variance: float
     dimension: int
+
+    __repr__ = short_repr
 
     def at(self, points: Array) -> tuple[Array, Array]:
         """φ_σ at points (t,), and its standard error over the probes (t,)."""

@@ -16,6 +16,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.seeding import generator
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array, Progress
 
 TOLERANCE = 1e-2
@@ -52,6 +53,8 @@ class Spectrum:
     storage: Storage = field(default=Storage(rows=0))
     basis_bytes: int = 0
     peak_bytes: int = 0
+
+    __repr__ = short_repr
 
     def __len__(self) -> int:
         return len(self.eigenvalues)

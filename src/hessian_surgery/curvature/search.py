@@ -19,6 +19,7 @@ from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.losses import Loss, LossName, make_loss
 from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Progress
 
 
@@ -62,6 +63,8 @@ class SpikeSearch:
     basis: BasisPlace = "auto"
     precision: BasisPrecision = "auto"
     basis_memory: float | None = None
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         for name in ("spikes", "lanczos_steps", "micro_batch"):

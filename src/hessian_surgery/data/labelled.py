@@ -46,6 +46,9 @@ class LabelledSet:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"LabelledSet({len(self):,} samples of {len(self.classes):,} classes)"
+
     @property
     def counts(self) -> Tensor:
         """Samples per class (C,) int64."""

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from hessian_surgery.short_repr import short_repr
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -20,6 +22,8 @@ class Asked:
     budget: float | None = None
     targets: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `result.json` holds."""

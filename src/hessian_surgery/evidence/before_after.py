@@ -6,6 +6,7 @@ from torch import Tensor
 
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
 from hessian_surgery.model.evaluation import Answers
+from hessian_surgery.short_repr import short_repr
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class BeforeAfter:
     labels: Tensor
     before: Answers
     after: Answers
+
+    __repr__ = short_repr
 
     def metrics(self) -> tuple[Metrics, Metrics]:
         """Compute the metrics before and after."""

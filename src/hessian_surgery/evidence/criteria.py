@@ -1,7 +1,11 @@
 """Acceptance criteria as they were checked on held-out images."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+# So many of what was asked for are shown one by one.
+SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -63,3 +67,13 @@ class CheckedCriterion:
     def remedy(self) -> str:
         """The advice, as the end of a sentence; nothing if there is none."""
         return f"; {self.advice}" if self.advice else ""
+
+
+def criteria_lines(criteria: Sequence[CheckedCriterion]) -> list[str]:
+    """One line for each acceptance criterion that is not met, and one for all that are."""
+    failed = [one for one in criteria if not one.met]
+    lines = [f"✗ criterion {one.wanted}: not met, {one.figure}{one.remedy}" for one in failed[:SHOWN]]
+    if len(failed) > SHOWN:
+        lines.append(f"✗ {len(failed) - SHOWN:,} more criteria: not met")
+    met = len(criteria) - len(failed)
+    return lines + ([f"✓ {met:,} of {len(criteria):,} acceptance criteria: met"] if met else [])

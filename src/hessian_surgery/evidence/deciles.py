@@ -14,11 +14,14 @@ from hessian_surgery.evidence.difference import Difference
 from hessian_surgery.evidence.metrics import class_accuracy, wilson_interval
 from hessian_surgery.evidence.promises import change_interval
 from hessian_surgery.evidence.resampled_pairs import pair_counts
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array
 
 # With more classes than this, reports show groups and the classes that changed most.
 MANY_CLASSES = 40
 GROUPS = 10
+# Of many classes, so many that gained and so many that lost are listed.
+MOST = 10
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class ClassGroup:
     after: float
     after_interval: tuple[float, float]
     change: Difference
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `result.json` holds."""
@@ -96,3 +101,16 @@ def most_changed(before: list[float], after: list[float], most: int) -> tuple[li
     order = np.argsort(-change, kind="stable")
     gained = [j for j in order[:most].tolist() if change[j] > 0]
     return gained, [j for j in order[::-1][:most].tolist() if change[j] < 0]
+
+
+def shown_classes(before: list[float], after: list[float]) -> list[int]:
+    """The classes to list: all, weakest first; of many, those that gained and that lost most."""
+    if len(before) <= MANY_CLASSES:
+        return sorted(range(len(before)), key=lambda j: before[j])
+    gained, lost = most_changed(before, after, MOST)
+    return gained + lost[::-1]
+
+
+def left_out(shown: int, classes: int) -> str:
+    """Say which classes were listed, if not all were."""
+    return f"{shown} of {classes:,} classes: at most {MOST} that gained most and {MOST} that lost most."

@@ -6,6 +6,7 @@ from itertools import islice
 import numpy as np
 from scipy.special import xlogy
 
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array
 
 # So many entangled pairs are listed: all of them up to 45 classes.
@@ -29,6 +30,8 @@ class SensitivityStructure:
     flatness: float | None
     frobenius: float
     entangled: list[tuple[str, str]]
+
+    __repr__ = short_repr
 
 
 def analyse(matrix: Array, classes: tuple[str, ...]) -> SensitivityStructure:

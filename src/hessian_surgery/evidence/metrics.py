@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array
 
 
@@ -32,6 +33,8 @@ class Metrics:
     per_class: list[float]
     count: list[int]
     interval: list[tuple[float, float]]
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `result.json` holds."""

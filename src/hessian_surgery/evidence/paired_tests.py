@@ -15,6 +15,7 @@ from hessian_surgery.evidence.noise_free_sigma import corrected_sigma, sigma_cha
 from hessian_surgery.evidence.resampled_pairs import pair_counts, resample_pairs
 from hessian_surgery.evidence.significance import detectable_change, holm, mcnemar
 from hessian_surgery.model.evaluation import output_name
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array
 
 # With fewer images of a class, no claim is made about it.
@@ -67,6 +68,8 @@ class Flow:
     lost: int
     lost_to: dict[str, int]
 
+    __repr__ = short_repr
+
     def __str__(self) -> str:
         def listed(counts: dict[str, int], word: str) -> str:
             ranked = sorted(counts.items(), key=lambda item: -item[1])
@@ -113,6 +116,8 @@ class PairedTests:
     churn: float
     per_class: tuple[ClassTest, ...]
     flows: tuple[Flow, ...]
+
+    __repr__ = short_repr
 
     def widened(self, factor: float) -> "PairedTests":
         """The same with intervals that reach further by a factor."""

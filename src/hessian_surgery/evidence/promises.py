@@ -1,5 +1,6 @@
 """Promises: was each thing that was asked for kept, on held-out images, as far as can be told?"""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any, Literal, TypeAlias
@@ -24,6 +25,9 @@ MET: dict[State, Literal["yes", "no", "undecided"]] = {
     "broken": "no",
     "cannot be told": "undecided",
 }
+SIGNS: dict[State, str] = {"reached": "✓", "kept": "✓", "missed": "✗", "broken": "✗", "cannot be told": "?"}
+# So many protected classes of a state are named in a line.
+NAMED = 3
 # Each end of a class's interval holds in 95 of 100 cases: the two together in 90.
 ONE_SIDED = 0.90
 # Standard errors in such an end.
@@ -126,6 +130,18 @@ def promise_warnings(promises: tuple[Promise, ...]) -> tuple[str, ...]:
     return tuple(found[:MOST_WARNINGS]) + ((more,) if len(found) > MOST_WARNINGS else ())
 
 
+def promise_lines(promises: Sequence[Promise]) -> list[str]:
+    """One line for each target and the budget, and one for all protected classes together."""
+    limits = [promise for promise in promises if promise.promise == "limit"]
+    lines = [f"{SIGNS[p.state]} {p.wanted}: {p.state}, {p.figure}" for p in promises if p.promise != "limit"]
+    if limits:
+        states = dict.fromkeys(promise.state for promise in limits)
+        parts = [_group(state, [p for p in limits if p.state == state]) for state in states]
+        sign = next(sign for sign in "✗?✓" if any(SIGNS[state] == sign for state in states))
+        lines.append(f"{sign} protected classes, at most {100 * limits[0].asked:.1f} pp lost: {'; '.join(parts)}")
+    return lines
+
+
 def _aim(asked: Asked, change: Difference, images: int) -> Promise:
     low, high = change.interval if asked.aim == "worst" else (-change.interval[1], -change.interval[0])
     state: State = "reached" if low > 0 else "missed" if high < 0 else "cannot be told"
@@ -153,3 +169,11 @@ def _state(interval: tuple[float, float], bound: float, yes: State, no: State, i
     if images < FEW_IMAGES:
         return "cannot be told"
     return yes if interval[0] >= bound else no if interval[1] < bound else "cannot be told"
+
+
+def _group(state: str, promises: list[Promise]) -> str:
+    if state == "kept":
+        return f"{len(promises)} kept"
+    named = ", ".join(f"{promise.name} {promise.figure}" for promise in promises[:NAMED])
+    more = f" and {len(promises) - NAMED} more" if len(promises) > NAMED else ""
+    return f"{len(promises)} {state} ({named}{more})"

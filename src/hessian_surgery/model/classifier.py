@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.errors import InputError
+from hessian_surgery.short_repr import short_repr
 
 
 def call_module(module: nn.Module, inputs: Inputs) -> Any:
@@ -74,6 +75,8 @@ class Classifier:
     module: nn.Module
     forward: Callable[[nn.Module, Inputs], Any] = call_module
     channels_last: bool | None = None
+
+    __repr__ = short_repr
 
     @property
     def device(self) -> torch.device:

@@ -12,6 +12,7 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.short_repr import short_repr
 
 BATCH_SIZE = 512
 
@@ -29,6 +30,8 @@ class Answers:
     predicted: Tensor
     confidence: Tensor
     nll: Tensor
+
+    __repr__ = short_repr
 
 
 def compute_logits(

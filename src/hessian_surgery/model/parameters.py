@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hessian_surgery.errors import InputError
+from hessian_surgery.short_repr import short_repr
 
 Snapshot = NewType("Snapshot", "tuple[Tensor, ...]")
 
@@ -28,6 +29,8 @@ class ParameterSpace:
     names: tuple[str, ...]
     parameters: tuple[nn.Parameter, ...]
     aliases: tuple[tuple[str, ...], ...] = ()
+
+    __repr__ = short_repr
 
     @property
     def dimension(self) -> int:

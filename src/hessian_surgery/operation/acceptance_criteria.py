@@ -1,10 +1,10 @@
-"""Acceptance: criteria for the held-out images, from a TOML file."""
+"""Acceptance: criteria for the held-out images, from a TOML file or a mapping."""
 
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from hessian_surgery.data.class_names import class_number
 from hessian_surgery.errors import InputError
@@ -51,21 +51,51 @@ class Criteria:
             class_number(name, classes, "accept")
 
 
+# What a caller may give: criteria, the same as a mapping, or the path of a TOML file.
+Accept: TypeAlias = Criteria | Mapping[str, Any] | str | Path
+
+
+def as_criteria(accept: Accept | None, classes: tuple[str, ...]) -> Criteria | None:
+    """Make criteria of what a caller gave; None if that is nothing.
+
+    Args:
+        accept: criteria; or what a file holds, such as `{"maximum_drop": 0.03, "classes": {"cat":
+            {"minimum_accuracy": 0.6}}}`; or the path of a TOML file.
+        classes: all names that it may hold.
+    """
+    if accept is None:
+        return None
+    if isinstance(accept, str | Path):
+        accept = read_criteria(Path(accept))
+    elif isinstance(accept, Mapping):
+        accept = _parse(accept, "the mapping")
+    if not isinstance(accept, Criteria):
+        raise InputError(f"accept: got {type(accept).__name__}; give a mapping, or the path of a TOML file")
+    accept.check_names(classes)
+    return accept
+
+
 def read_criteria(path: Path) -> Criteria:
     """Read criteria; refuse anything else in the file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"accept: {path} cannot be read as TOML: {error}") from error
-    named = content.pop("classes", {})
-    if not isinstance(named, dict) or not all(isinstance(value, dict) for value in named.values()):
-        raise InputError(f"accept: classes is {named!r} in {path}; give a table for each class, such as [classes.cat]")
+    return _parse(content, str(path))
+
+
+def _parse(content: Mapping[str, Any], place: str) -> Criteria:
+    """Criteria from plain values; `place` says in errors where these were."""
+    every = dict(content)
+    named = every.pop("classes", {})
+    if not isinstance(named, Mapping) or not all(isinstance(value, Mapping) for value in named.values()):
+        raise InputError(f"accept: classes is {named!r} in {place}; give a table for each class, such as [classes.cat]")
     criteria = Criteria(
-        every=_limits(content, "", path),
-        classes={name: _limits(value, f"classes.{name}.", path) for name, value in named.items()},
+        every=_limits(every, "", place),
+        classes={name: _limits(value, f"classes.{name}.", place) for name, value in named.items()},
     )
     if all(limits == Limits() for limits in (criteria.every, *criteria.classes.values())):
-        raise InputError(f"accept: {path} asks for nothing; give {MINIMUM} or {DROP}, such as {DROP} = 0.03")
+        raise InputError(f"accept: {place} asks for nothing; give {MINIMUM} or {DROP}, such as {DROP} = 0.03")
     return criteria
 
 
@@ -99,16 +129,18 @@ def unmet(criteria: Criteria, images: BeforeAfter) -> list[str]:
     return [criterion.failure for criterion in check_criteria(criteria, images) if not criterion.met]
 
 
-def _limits(content: dict[str, Any], prefix: str, path: Path) -> Limits:
+def _limits(content: Mapping[str, Any], prefix: str, place: str) -> Limits:
+    read: dict[str, float] = {}
     for key, value in content.items():
         if key not in PARSERS:
             raise InputError(
-                f"accept: {prefix}{key} in {path} is no criterion; give {MINIMUM}, {DROP} or [classes.NAME]"
+                f"accept: {prefix}{key} in {place} is no criterion; give {MINIMUM}, {DROP} or [classes.NAME]"
             )
         if isinstance(value, str):
-            value = content[key] = PARSERS[key](f"accept: {prefix}{key}", value)
+            value = PARSERS[key](f"accept: {prefix}{key}", value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise InputError(
-                f'accept: {prefix}{key} is {value!r} in {path}; give a fraction from 0 to 1, such as 0.6 or "60%"'
+                f'accept: {prefix}{key} is {value!r} in {place}; give a fraction from 0 to 1, such as 0.6 or "60%"'
             )
-    return Limits(content.get(MINIMUM), content.get(DROP))
+        read[key] = value
+    return Limits(read.get(MINIMUM), read.get(DROP))

@@ -9,6 +9,7 @@ from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.class_names import class_number
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.operation.goal import Target
+from hessian_surgery.short_repr import short_repr
 
 Family: TypeAlias = Literal["class-gradients", "spikes", "both"]
 
@@ -116,6 +117,8 @@ class SurgeryConfig(OperationConfig):
 
     algorithm: ClassVar[str] = "default"
 
+    __repr__ = short_repr
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice(self, "directions", Family)
@@ -153,6 +156,14 @@ class SurgeryConfig(OperationConfig):
         """The form that `config.json` holds."""
         lists = {"protect": list(self.protect), "classes_of_interest": list(self.classes_of_interest)}
         return super().as_dict() | {"targets": dict(self.targets)} | lists
+
+
+def as_surgery(config: OperationConfig) -> SurgeryConfig:
+    """The default operation with the same shared choices, but its own number of iterations."""
+    if isinstance(config, SurgeryConfig):
+        return config
+    shared = {own.name: getattr(config, own.name) for own in fields(OperationConfig) if own.name != "iterations"}
+    return SurgeryConfig(**shared)
 
 
 def require_choice(config: OperationConfig, name: str, literal: Any) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.operation.cost import estimate_cost, try_operation
+from hessian_surgery.operation.minimize import EVALUATIONS
 from hessian_surgery.operation.problem import Inputs
 from hessian_surgery.operation.schedule import Expected
+from hessian_surgery.operation.trial import try_passes
 
 # Stages that an operation has once, before and after its iterations.
 ONCE = ("prepare", "report")
@@ -31,6 +33,20 @@ def expected_operation(
     if not front:
         seconds.pop("front", None)
     return in_order(seconds, config.total_iterations, folds)
+
+
+def expected_diagnosis(inputs: Inputs[Any], training: LabelledSet) -> list[Expected]:
+    """The stages of `diagnose`, timed by a short trial; spikes are sought if there is a finder."""
+    classifier, data, config = inputs.classifier, inputs.calibration_data, inputs.config
+    trial = try_passes(classifier, inputs.space, data, 0, config.batch_size)
+    cost = estimate_cost(classifier, training, data, config, trial=trial)
+    # The forecast fits biases alone.
+    forecast = Expected("forecast", EVALUATIONS / 2 * len(data) * trial.fit.seconds)
+    wanted = ("prepare", "spikes", "sensitivity") if inputs.finder is not None else ("prepare",)
+    seconds = {stage.name: stage.seconds or 0.0 for stage in cost.stages}
+    times = {name: 1 if name in ONCE else config.total_iterations for name in wanted}
+    found = [Expected(name, seconds[name] / times[name]) for name in wanted]
+    return [*found, forecast]
 
 
 def in_order(seconds: Mapping[str, float], iterations: int, folds: int | None) -> list[Expected]:

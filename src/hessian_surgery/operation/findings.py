@@ -14,6 +14,7 @@ from hessian_surgery.evidence.plain_words import plain_words
 from hessian_surgery.evidence.promises import Promise, check_promises, promise_warnings
 from hessian_surgery.evidence.simpler import Simpler
 from hessian_surgery.evidence.verdict import Verdict, judge
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.weights.changed import WeightChanges
 
 # How much longer intervals are with folds. The operations of the folds share images, so their
@@ -54,6 +55,8 @@ class Findings:
     changed: WeightChanges | None = None
     temperature: float | None = None
     simpler: Simpler | None = None
+
+    __repr__ = short_repr
 
     @cached_property
     def costs(self) -> Costs:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from hessian_surgery.evidence.deciles import MANY_CLASSES
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array
 
 
@@ -77,6 +78,8 @@ class IterationRecord:
     seconds: dict[str, float]
     fold: int | None = None
 
+    __repr__ = short_repr
+
     @property
     def reach(self) -> float:
         """How far the weights moved or might have moved; 0 if no step was tried."""
@@ -118,6 +121,8 @@ class StepRecord(IterationRecord):
     predicted: list[float]
     gain: Gain
     length: float
+
+    __repr__ = short_repr
 
     @property
     def reach(self) -> float:

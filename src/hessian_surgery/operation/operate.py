@@ -20,6 +20,9 @@ from hessian_surgery.evidence.simpler import Simpler, make_simpler
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import Answers, answer, answers_of
 from hessian_surgery.model.parameters import Snapshot
+from hessian_surgery.model.passes import Passes
+from hessian_surgery.operation.acceptance_criteria import Accept, Criteria, as_criteria
+from hessian_surgery.operation.accepted import with_criteria
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.cost import check_memory
@@ -30,11 +33,11 @@ from hessian_surgery.operation.findings import Findings, make_findings
 from hessian_surgery.operation.folds import Kept, folds_ended, operate_in_folds
 from hessian_surgery.operation.front import describe_front
 from hessian_surgery.operation.iteration_record import IterationRecord
-from hessian_surgery.operation.judge import Judge, check_judge, measure_judge, require_one
+from hessian_surgery.operation.judge import CheckedJudge, Judge, check_judge, measure_judge, require_one
 from hessian_surgery.operation.leak_check import LeakCheck
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import Outcome
-from hessian_surgery.operation.problem import Problem, check_inputs, measure_start
+from hessian_surgery.operation.problem import Inputs, Problem, check_inputs, measure_start
 from hessian_surgery.operation.progress import watched
 from hessian_surgery.operation.recalibration import head_of, recalibrate
 from hessian_surgery.operation.state_file import load_passes
@@ -51,6 +54,7 @@ def operate(
     heldout_data: Data | None = None,
     folds: int | None = None,
     config: OperationConfig | None = None,
+    accept: Accept | None = None,
     stored_as: Mapping[str, torch.dtype] | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
@@ -60,19 +64,17 @@ def operate(
 ) -> Outcome:
     """Operate on a model in place; if anything goes wrong, the starting weights are restored.
 
-    The patched weights stay in the module; everything else about it is left as it was.
-
     Args:
-        model: the trained classifier, a module or a `Classifier`.
+        model: the trained classifier, a module or a `Classifier`; only its weights change.
         training_data: images that the model was trained on; directions come from these.
         calibration_data: images that decisions are made on; if there are enough, directions too.
         heldout_data: images that only the report sees.
-        folds: instead of held-out data, for few images. The operation is done without each of so
-            many folds of the calibration images, and the answers to a fold by the operation that
-            did not see it are reported. The delivered step is the mean of all their steps.
+        folds: instead of held-out data, for few images: so many operations, each without one fold
+            of the calibration images and judged on it; the mean of their steps is delivered.
         config: the settings; `SurgeryConfig()` by default, or a `LoopConfig` for the paper's loop.
-        stored_as: dtypes, by tensor name, in the file that the model will be saved to; by default
-            the module's. The patched weights are rounded to these before they are measured.
+        accept: criteria for the held-out images, such as `{"maximum_drop": 0.03}`, or a TOML file.
+        stored_as: dtypes by tensor name, the module's by default, that patched weights are rounded
+            to before they are measured: those of the file that they will be saved to.
         folder: gets history and state after each iteration, so that a killed run can be resumed.
         resume: continue from the state in `folder`, if there is one.
         front: also predict other objectives and budgets, for the report's explorer; not with folds.
@@ -83,25 +85,38 @@ def operate(
     require_one(heldout_data, folds)
     training, calibration = as_labelled(training_data), as_labelled(calibration_data)
     kept = Kept(Path(folder) if folder else None, resume, stored_as)
-    passes = load_passes(kept.folder) if kept.folder and resume else None
     heldout = None if heldout_data is None else as_labelled(heldout_data)
+    criteria = as_criteria(accept, calibration.classes)
     config = config or SurgeryConfig()
     with watched(observer, progress) as observer:
         check_memory(as_classifier(model), training, calibration, heldout, config)
         inputs = check_inputs(model, training, calibration, config)
         checked = check_judge(inputs, training, heldout, folds)
         observer.expect(partial(expected_operation, inputs, training, checked.heldout, folds, front))
-        observer.stage("prepare", 0, 2)
-        problem, before = measure_start(inputs, passes)
-        observer.stage("prepare", 1, 2)
-        judge = measure_judge(problem, before, checked)
-        start = problem.space.snapshot()
-        try:
-            outcome = _operate(replace(problem, with_front=front), before, judge, start, kept, observer)
-            return replace(outcome, seconds=time.perf_counter() - started)
-        except BaseException:
-            problem.space.restore(start)
-            raise
+        outcome = _begin(inputs, checked, criteria, front, kept, observer)
+    return replace(outcome, seconds=time.perf_counter() - started)
+
+
+def _begin(
+    inputs: Inputs[Any],
+    checked: CheckedJudge,
+    criteria: Criteria | None,
+    front: bool,
+    kept: Kept,
+    observer: Observer,
+) -> Outcome:
+    """Measure the starting model, and operate; after an error the starting weights come back."""
+    observer.stage("prepare", 0, 2)
+    problem, before = measure_start(inputs, _passes(kept))
+    observer.stage("prepare", 1, 2)
+    judge = measure_judge(problem, before, checked)
+    start = problem.space.snapshot()
+    problem = replace(problem, criteria=criteria, with_front=front)
+    try:
+        return _operate(problem, before, judge, start, kept, observer)
+    except BaseException:
+        problem.space.restore(start)
+        raise
 
 
 @dataclass(frozen=True)
@@ -165,7 +180,7 @@ def _operate(
     warnings += judge.leaks.sentences
     findings = make_findings(calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature)
     findings = replace(findings, changed=changed, simpler=_simpler(held, done, seed))
-    return Outcome(
+    outcome = Outcome(
         config=problem.config,
         findings=findings,
         iterations=tuple(done.records),
@@ -183,6 +198,7 @@ def _operate(
         model=type(module).__name__,
         data=judge.leaks.data,
     )
+    return outcome if problem.criteria is None else with_criteria(outcome, problem.criteria)
 
 
 def _changes(problem: Problem[Any], base: Mapping[str, Tensor], kept: Kept) -> WeightChanges:
@@ -204,6 +220,11 @@ def _biased(judge: Judge, ending: Ending) -> Answers | None:
 def _simpler(held: BeforeAfter, done: _Done, seed: int) -> Simpler | None:
     """What a class bias does; in folds each has its own, so that no biases can be told."""
     return None if done.bias is None else make_simpler(held, done.bias, tuple(done.ending.biases or ()), seed)
+
+
+def _passes(kept: Kept) -> Passes | None:
+    """How the run that is resumed made its passes; None if none is."""
+    return load_passes(kept.folder) if kept.folder and kept.resume else None
 
 
 def _front(ending: Ending, findings: Findings) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from hessian_surgery.evidence.simpler import load_simpler
 from hessian_surgery.evidence.verdict import Verdict
 from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.acceptance_criteria import check_criteria, criteria_from
+from hessian_surgery.operation.answer_text import answer_html, answer_text, class_rows
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.findings import Findings, make_findings
 from hessian_surgery.operation.history import history_text
@@ -77,6 +78,41 @@ class Outcome:
     def verdict(self) -> Verdict:
         """What the tests on the held-out images amount to."""
         return self.findings.verdict
+
+    @property
+    def accepted(self) -> bool | None:
+        """Whether every acceptance criterion is met on the held-out images; None without any."""
+        return None if self.acceptance is None else not self.acceptance["failed"]
+
+    def __repr__(self) -> str:
+        held = self.findings.heldout
+        size = f"{len(held.labels):,} images of {len(held.classes):,} classes judge"
+        return f"Outcome({self.verdict.headline}; {size}; summary(), rows() and table() say more)"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, the classes and the warnings."""
+        return answer_html(self.findings)
+
+    def summary(self) -> str:
+        """What was asked and whether it is met, what changed, and what it costs, in a few lines."""
+        return answer_text(self.findings)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict for each class, on the held-out images, in class order.
+
+        Its keys: `class`, `images`; accuracies `before` and `after` as fractions, with the 95 %
+        interval `after_low` to `after_high`; `change`; how many images were `gained` and `lost`;
+        `p_holm`, McNemar's p-value with Holm's correction, None if the class has too few images.
+        """
+        return class_rows(self.findings)
+
+    def table(self) -> Any:
+        """The same as a pandas `DataFrame`, if pandas is installed."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise InputError("table: it needs pandas, which is not installed; rows() has the same in dicts") from error
+        return pandas.DataFrame(self.rows())
 
     def as_dict(self) -> dict[str, Any]:
         """The contents of `result.json`: fractions, not percent; classes in order."""

@@ -17,6 +17,7 @@ from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, Answers, answers_of, check_classifier, finite_logits
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
 from hessian_surgery.model.passes import Passes, choose_passes
+from hessian_surgery.operation.acceptance_criteria import Criteria
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.types import Array
 
@@ -56,12 +57,14 @@ class Problem(Inputs[Config]):
         base: class accuracies (C,) of the starting model on the calibration data.
         logits: the starting model's logits of the calibration images (N, C), on the host.
         batch_size: images per forward pass.
+        criteria: acceptance criteria for the held-out images; None if there are none.
         with_front: whether other objectives and budgets are predicted too, for a report.
     """
 
     base: Array
     logits: Tensor
     batch_size: int = BATCH_SIZE
+    criteria: Criteria | None = None
     with_front: bool = False
 
     @property
@@ -103,9 +106,13 @@ def prepare(
 
 
 def check_inputs(
-    model: nn.Module | Classifier, training_data: Data, calibration_data: Data, config: Config
+    model: nn.Module | Classifier,
+    training_data: Data,
+    calibration_data: Data,
+    config: Config,
+    directions: bool = True,
 ) -> Inputs[Config]:
-    """Check model and data; see `prepare`."""
+    """Check model and data; see `prepare`. Without `directions` no training image is read."""
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
     refuse_half_precision(space)
@@ -119,7 +126,9 @@ def check_inputs(
         raise InputError(f"training_data: it has {len(training.classes)} classes and calibration_data has {classes}")
     config.check_classes(calibration.classes)
     note = check_classifier(classifier, calibration)
-    finder = _make_finder(classifier, space, training, calibration, config) if config.uses_spikes else None
+    spikes = config.uses_spikes and directions
+    finder = _make_finder(classifier, space, training, calibration, config) if spikes else None
+    gradients = config.uses_gradients and directions
     return Inputs(
         classifier=classifier,
         space=space,
@@ -127,7 +136,7 @@ def check_inputs(
         config=config,
         training_counts=torch.bincount(training.labels, minlength=classes),
         finder=finder,
-        gradient_data=gradient_images(training, config.seed).resident() if config.uses_gradients else None,
+        gradient_data=gradient_images(training, config.seed).resident() if gradients else None,
         notes=(note,) if note else (),
     )
 

@@ -7,6 +7,7 @@ from hessian_surgery.errors import require
 from hessian_surgery.operation.config import OperationConfig, require_choice, require_fraction
 from hessian_surgery.paper.amplitude import Control
 from hessian_surgery.paper.plan import Bound
+from hessian_surgery.short_repr import short_repr
 
 Reference: TypeAlias = Literal["start", "previous"]
 Returned: TypeAlias = Literal["best", "last"]
@@ -56,6 +57,8 @@ class LoopConfig(OperationConfig):
     sensitivity: SensitivityMethod = "gradients"
 
     algorithm: ClassVar[str] = "loop"
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from hessian_surgery.operation.iteration_record import IterationRecord
+from hessian_surgery.short_repr import short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,8 @@ class LoopRecord(IterationRecord):
     alpha_max: float
     predicted_change: list[float]
     deflation: dict[str, float] | None = None
+
+    __repr__ = short_repr
 
     @property
     def reach(self) -> float:

@@ -8,6 +8,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.operation.goal import Target
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array
 
 Bound: TypeAlias = Literal["ball", "box"]
@@ -31,6 +32,8 @@ class Plan:
     predicted: Array
     objective: float
     weights: Array
+
+    __repr__ = short_repr
 
 
 def plan(

@@ -4,9 +4,9 @@ import json
 import re
 
 from hessian_surgery.evidence.metrics import Metrics
+from hessian_surgery.markup import writable
 from hessian_surgery.report.deciles import group_name
 from hessian_surgery.report.markdown import plain, to_markdown
-from hessian_surgery.report.markup import writable
 from hessian_surgery.report.provenance import command_line, ran_as_command
 from hessian_surgery.report.run import Run
 from hessian_surgery.version import __version__

@@ -5,7 +5,7 @@ from typing import Any
 
 from hessian_surgery.evidence.metrics import Metrics
 from hessian_surgery.evidence.paired_tests import ClassTest
-from hessian_surgery.report.markup import embedded, text
+from hessian_surgery.markup import embedded, text
 
 # The page's script gets fractions in whole parts of this: finer than a pixel.
 SCALE = 10_000

@@ -2,15 +2,10 @@
 
 from collections.abc import Sequence
 
-from hessian_surgery.evidence.deciles import most_changed
+from hessian_surgery.evidence.deciles import MOST, most_changed
 from hessian_surgery.evidence.metrics import Metrics
 from hessian_surgery.evidence.paired_tests import ClassTest
-from hessian_surgery.report import page_charts
-from hessian_surgery.report.class_search import class_data, search_box
-from hessian_surgery.report.deciles import decile_note, group_name
-from hessian_surgery.report.figure_data import weakest_first
-from hessian_surgery.report.markdown import MOST, summary_rows
-from hessian_surgery.report.markup import (
+from hessian_surgery.markup import (
     class_scale,
     folded,
     minus,
@@ -21,6 +16,11 @@ from hessian_surgery.report.markup import (
     text,
     with_interval,
 )
+from hessian_surgery.report import page_charts
+from hessian_surgery.report.class_search import class_data, search_box
+from hessian_surgery.report.deciles import decile_note, group_name
+from hessian_surgery.report.figure_data import weakest_first
+from hessian_surgery.report.markdown import summary_rows
 from hessian_surgery.report.page import Section
 from hessian_surgery.report.run import Run
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from hessian_surgery.markup import name, percent, points, side_by_side, table, text, tiles, warning_list
 from hessian_surgery.report import page_charts
 from hessian_surgery.report.figure_data import FRONT_LABELS
 from hessian_surgery.report.markdown import merge_budgets
-from hessian_surgery.report.markup import name, percent, points, side_by_side, table, text, tiles, warning_list
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.provenance import facts_of, reproduction
 

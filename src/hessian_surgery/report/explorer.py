@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hessian_surgery.markup import copyable, embedded, name, text
 from hessian_surgery.report import page_charts
 from hessian_surgery.report.class_search import search_box, whole_parts
 from hessian_surgery.report.deciles import group_name
 from hessian_surgery.report.figure_data import weakest_first
-from hessian_surgery.report.markup import copyable, embedded, name, text
 from hessian_surgery.report.page import Section
 from hessian_surgery.report.provenance import command_line, ran_as_command
 from hessian_surgery.report.run import Run

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from hessian_surgery.evidence.before_after import BeforeAfter
-from hessian_surgery.evidence.deciles import MANY_CLASSES, most_changed
+from hessian_surgery.evidence.deciles import left_out, shown_classes
 from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
+from hessian_surgery.operation.answer_text import answer_parts
 from hessian_surgery.operation.findings import Findings
-from hessian_surgery.report.answer import answer_parts
 from hessian_surgery.report.deciles import HEAD, decile_note, decile_rows
 
 SUMMARY = {
@@ -18,8 +18,6 @@ SUMMARY = {
     "balanced_accuracy": "balanced",
     "accuracy": "accuracy",
 }
-# Of many classes, so many that gained and so many that lost are listed.
-MOST = 10
 
 
 def to_markdown(findings: Findings, ended: str) -> str:
@@ -88,19 +86,6 @@ def summary_rows(findings: Findings) -> list[tuple[str, ...]]:
     rows.append(("loss (nats)", f"{old:.3f}", f"{new:.3f}", change))
     rows.append(("predictions changed", "", f"{100 * tests.churn:.1f} %", ""))
     return rows
-
-
-def shown_classes(before: list[float], after: list[float]) -> list[int]:
-    """The classes to list: all, weakest first; of many, those that gained and that lost most."""
-    if len(before) <= MANY_CLASSES:
-        return sorted(range(len(before)), key=lambda j: before[j])
-    gained, lost = most_changed(before, after, MOST)
-    return gained + lost[::-1]
-
-
-def left_out(shown: int, classes: int) -> str:
-    """Say which classes were listed, if not all were."""
-    return f"{shown} of {classes:,} classes: at most {MOST} that gained most and {MOST} that lost most."
 
 
 def _deciles(findings: Findings) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from hessian_surgery.report.markup import text
+from hessian_surgery.markup import text
 from hessian_surgery.version import __version__
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from hessian_surgery.markup import minus, percent, short, text
 from hessian_surgery.report.figure_data import (
     FRONT_LABELS,
     Convergence,
@@ -12,7 +13,6 @@ from hessian_surgery.report.figure_data import (
     front_lines,
     front_names,
 )
-from hessian_surgery.report.markup import minus, percent, short, text
 from hessian_surgery.report.svg import Panel, axes, line, look, mark, picture, power, spread, ticks
 
 # Shades of each sign in a heat map. All cells of a shade share one path, which keeps it small.

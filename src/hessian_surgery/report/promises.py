@@ -1,45 +1,18 @@
-"""What was asked for, and whether held-out images show it: in lines, and as a section."""
+"""What was asked for, and whether held-out images show it: a section of a page."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hessian_surgery.evidence.criteria import CheckedCriterion
+from hessian_surgery.evidence.criteria import SHOWN, CheckedCriterion
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.evidence.paired_tests import FEW_IMAGES
-from hessian_surgery.evidence.promises import Promise
-from hessian_surgery.report.markup import folded, minus, name, table, text
+from hessian_surgery.evidence.promises import SIGNS, Promise
+from hessian_surgery.markup import folded, minus, name, table, text
 from hessian_surgery.report.page import Section
 
-SIGNS = {"reached": "✓", "kept": "✓", "missed": "✗", "broken": "✗", "cannot be told": "?"}
 # How the table names an aim.
 AIM_CELLS = {"sigma": ("σ without sampling noise", "lower it"), "worst": ("worst class", "raise it")}
-# So many promises are shown, the others are folded.
-SHOWN = 12
-# So many protected classes of a state are named in a line.
-NAMED = 3
-
-
-def promise_lines(promises: Sequence[Promise]) -> list[str]:
-    """One line for each target and the budget, and one for all protected classes together."""
-    limits = [promise for promise in promises if promise.promise == "limit"]
-    lines = [f"{SIGNS[p.state]} {p.wanted}: {p.state}, {p.figure}" for p in promises if p.promise != "limit"]
-    if limits:
-        states = dict.fromkeys(promise.state for promise in limits)
-        parts = [_group(state, [p for p in limits if p.state == state]) for state in states]
-        sign = next(sign for sign in "✗?✓" if any(SIGNS[state] == sign for state in states))
-        lines.append(f"{sign} protected classes, at most {100 * limits[0].asked:.1f} pp lost: {'; '.join(parts)}")
-    return lines
-
-
-def criteria_lines(criteria: Sequence[CheckedCriterion]) -> list[str]:
-    """One line for each acceptance criterion that is not met, and one for all that are."""
-    failed = [one for one in criteria if not one.met]
-    lines = [f"✗ criterion {one.wanted}: not met, {one.figure}{one.remedy}" for one in failed[:SHOWN]]
-    if len(failed) > SHOWN:
-        lines.append(f"✗ {len(failed) - SHOWN:,} more criteria: not met")
-    met = len(criteria) - len(failed)
-    return lines + ([f"✓ {met:,} of {len(criteria):,} acceptance criteria: met"] if met else [])
 
 
 def promises_section(promises: Sequence[Promise], criteria: Sequence[CheckedCriterion] = ()) -> Section:
@@ -106,11 +79,3 @@ def _verdict_on(criteria: Sequence[CheckedCriterion]) -> str:
     listed = "".join(f"<li>{text(one.failure + one.remedy)}</li>" for one in failed[:SHOWN])
     more = f"<li>{len(failed) - SHOWN:,} more</li>" if len(failed) > SHOWN else ""
     return f"<h3>✗ Acceptance criteria that are not met</h3><ul>{listed}{more}</ul>"
-
-
-def _group(state: str, promises: list[Promise]) -> str:
-    if state == "kept":
-        return f"{len(promises)} kept"
-    named = ", ".join(f"{promise.name} {promise.figure}" for promise in promises[:NAMED])
-    more = f" and {len(promises) - NAMED} more" if len(promises) > NAMED else ""
-    return f"{len(promises)} {state} ({named}{more})"

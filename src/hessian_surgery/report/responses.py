@@ -1,8 +1,8 @@
 """The section about how each class responds to each direction."""
 
+from hessian_surgery.markup import folded, minus, name, scrolled, table
 from hessian_surgery.report import page_charts
 from hessian_surgery.report.figure_data import Responses, leading_responses
-from hessian_surgery.report.markup import folded, minus, name, scrolled, table
 from hessian_surgery.report.page import Section
 
 # With more classes than this, the table lists only the strongest directions of each class.

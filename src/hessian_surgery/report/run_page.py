@@ -3,14 +3,7 @@
 from typing import Any
 
 from hessian_surgery.evidence.paired_tests import Flow
-from hessian_surgery.report import page_charts
-from hessian_surgery.report.answer import changed_section, only_biases
-from hessian_surgery.report.classes import classes_section
-from hessian_surgery.report.comparison_page import front_section
-from hessian_surgery.report.explorer import explorer
-from hessian_surgery.report.figure_data import make_convergence
-from hessian_surgery.report.markdown import SUMMARY, summary_figures
-from hessian_surgery.report.markup import (
+from hessian_surgery.markup import (
     folded,
     name,
     percent,
@@ -21,6 +14,14 @@ from hessian_surgery.report.markup import (
     tiles,
     warning_list,
 )
+from hessian_surgery.operation.answer_text import only_biases
+from hessian_surgery.report import page_charts
+from hessian_surgery.report.answer import changed_section
+from hessian_surgery.report.classes import classes_section
+from hessian_surgery.report.comparison_page import front_section
+from hessian_surgery.report.explorer import explorer
+from hessian_surgery.report.figure_data import make_convergence
+from hessian_surgery.report.markdown import SUMMARY, summary_figures
 from hessian_surgery.report.page import Section, make_page
 from hessian_surgery.report.promises import promises_section
 from hessian_surgery.report.provenance import facts_of, reproduction

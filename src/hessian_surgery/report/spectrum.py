@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from hessian_surgery.markup import folded, side_by_side, table
 from hessian_surgery.report import page_charts
 from hessian_surgery.report.figure_data import Spike
-from hessian_surgery.report.markup import folded, side_by_side, table
 from hessian_surgery.report.page import Section
 
 

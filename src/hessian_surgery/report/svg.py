@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hessian_surgery.report.markup import minus, text
+from hessian_surgery.markup import minus, text
 
 # The style sheet names this many colours; after them the strokes change.
 COLOURS = 6

@@ -19,6 +19,7 @@ from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import answer
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.progress import part_of
 from hessian_surgery.studies.study_inputs import SEARCH, open_calibration_data, open_finder
 from hessian_surgery.studies.walk_direction import Kind, bulk_alignment, next_direction, norm
@@ -103,6 +104,8 @@ class BulkWalk:
     bulk: Walk
     spike: Walk
     random: Walk
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -16,6 +16,7 @@ from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.paper.sensitivity import Correct, Labels, probe_answers, sensitivity_from_answers
 from hessian_surgery.report.figure_style import BLUE, SKY, VERMILION, new_figure
 from hessian_surgery.seeding import numpy_generator
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.progress import part_of
 from hessian_surgery.studies.study_inputs import SEARCH, open_calibration_data, open_finder
 from hessian_surgery.types import Array, Progress
@@ -83,6 +84,8 @@ class EffectiveRank:
     flatness: Resampled | None
     singular_value_percentiles: list[tuple[float, float]]
     resampled_ranks: list[float]
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -14,6 +14,7 @@ from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.paper.plan import Plan, plan, strong_floor
 from hessian_surgery.paper.sensitivity import accuracies, sensitivity
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.curve_fits import Fit, fit_line, fit_offset_power, fit_power_law
 from hessian_surgery.studies.progress import part_of
 from hessian_surgery.studies.study_inputs import SEARCH, open_calibration_data, open_finder
@@ -95,6 +96,8 @@ class Linearization:
     sensitivity: list[list[float]]
     steps: tuple[Step, ...]
     fits: Fits
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

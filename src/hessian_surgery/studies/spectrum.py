@@ -20,6 +20,7 @@ from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.bulk_statistics import Bulk, measure_bulk
 from hessian_surgery.studies.progress import part_of
 from hessian_surgery.studies.study_inputs import LOG, SEARCH, open_finder
@@ -57,6 +58,8 @@ class SpectrumReport:
     density: Density | None
     bulk: Bulk | None
     seconds: dict[str, float]
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

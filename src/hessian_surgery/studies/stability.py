@@ -17,6 +17,7 @@ from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figure_style import BLUE, GREEN, VERMILION, new_figure
 from hessian_surgery.seeding import generator
+from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.progress import part_of
 from hessian_surgery.studies.spike_agreement import Agreement, agreement
 from hessian_surgery.studies.study_inputs import SEARCH, open_finder
@@ -93,6 +94,8 @@ class Stability:
     parameters: int
     subspaces: tuple[int, ...]
     sizes: tuple[BatchSize, ...]
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; angles in degrees."""

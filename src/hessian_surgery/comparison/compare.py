@@ -13,7 +13,7 @@ from hessian_surgery.baselines.posthoc import FROM_LOGITS
 from hessian_surgery.comparison.compared_model import ComparedModel, compute_outputs
 from hessian_surgery.comparison.entries import Entry, family_of, require_logits_only
 from hessian_surgery.comparison.fronts import Fronts, make_fronts
-from hessian_surgery.comparison.protocol import Protocol
+from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
 from hessian_surgery.comparison.run_entry import copy_model, failed_result, run_entry, run_from_outputs, train
 from hessian_surgery.data.checks import require_images
@@ -64,27 +64,40 @@ def compare(
     hashed = hash_part(images, "data")
     warnings = find_shared(original, hashed)
     splits = protocol.make_splits(images)
-    place = Path(folder) if folder else None
+    base, results = _run_all(original, protocol, splits, terms, Path(folder) if folder else None, observer)
+    fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings)
+    return _dated(fronts, type(original.classifier.module).__name__, images, hashed.hashes)
+
+
+def _run_all(
+    original: ComparedModel,
+    protocol: Protocol,
+    splits: list[Split],
+    terms: SurgeryConfig,
+    folder: Path | None,
+    observer: Observer,
+) -> tuple[ModelOutputs, list[EntryResult]]:
+    """The original model's outputs, and the results of all entries."""
     results: list[EntryResult] = []
     base: ModelOutputs | None = None
     for trunk in dict.fromkeys(entry.trunk for entry in protocol.entries):
         members = [entry for entry in protocol.entries if entry.trunk == trunk]
         started = time.perf_counter()
         try:
-            present = _after_training(original, trunk, protocol, place, observer)
+            present = _after_training(original, trunk, protocol, folder, observer)
             trained = time.perf_counter() - started
             outputs = compute_outputs(present, [name for entry in members for name in entry.methods], observer)
         except InputError as reason:
             if base is None:
                 raise
-            results += [failed_result(entry, len(splits), len(images), str(reason)) for entry in members]
+            size = (len(splits), len(original.images))
+            results += [failed_result(entry, *size, str(reason)) for entry in members]
             continue
         base = base or outputs
         context = RunContext(outputs, base, splits, protocol, observer, trained, terms)
-        results += _run_entries(members, context, present, place)
+        results += _run_entries(members, context, present, folder)
     assert base is not None  # `nothing` comes first and has no trunk
-    fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings)
-    return _dated(fronts, type(original.classifier.module).__name__, images, hashed.hashes)
+    return base, results
 
 
 def _dated(fronts: Fronts, model: str, images: LabelledSet, hashes: Sequence[bytes] | None = None) -> Fronts:

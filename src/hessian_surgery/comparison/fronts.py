@@ -125,16 +125,7 @@ def make_fronts(
     terms: SurgeryConfig,
 ) -> Fronts:
     """Compute all statistics of a comparison from the predictions."""
-    labels = outputs.labels.cpu().numpy()
-    classes = len(outputs.classes)
-    weights = draw_weights(labels, protocol.seed, count_resamples(classes))
-    heldout = np.zeros((len(splits), len(labels)), dtype=bool)
-    for i, split in enumerate(splits):
-        heldout[i, split.heldout.numpy()] = True
-    counts = count_by_class(heldout, labels, weights, classes)
-    targets = {outputs.classes.index(name): value for name, value in terms.targets.items()}
-    tallies = [tally(r.predicted.numpy(), labels, heldout, weights, classes, counts, targets) for r in results]
-    pairs = list(zip(results, tallies, strict=True))
+    pairs = _tallied(outputs, results, splits, protocol.seed, terms)
     nothing = next(t for r, t in pairs if r.name == "nothing")
     bias = next(t for r, t in pairs if r.name == "class-bias" and r.budget == protocol.headline)
     references = {name: [t for r, t in pairs if r.name == name and t.valid.any()] for name in REFERENCES}
@@ -160,7 +151,7 @@ def make_fronts(
             gains[result.name] = make_gain(gaps["class-bias"], found, bias, nothing, terms)
     return Fronts(
         classes=outputs.classes,
-        images=len(labels),
+        images=len(outputs.labels),
         splits=len(splits),
         headline=protocol.headline,
         base=_base_figures(nothing),
@@ -174,6 +165,21 @@ def make_fronts(
         outputs=outputs,
         terms=terms,
     )
+
+
+def _tallied(
+    outputs: ModelOutputs, results: list[EntryResult], splits: list[Split], seed: int, terms: SurgeryConfig
+) -> list[tuple[EntryResult, Tally]]:
+    """Each result with its figures; all see the same resamples."""
+    labels = outputs.labels.cpu().numpy()
+    classes = len(outputs.classes)
+    weights = draw_weights(labels, seed, count_resamples(classes))
+    heldout = np.zeros((len(splits), len(labels)), dtype=bool)
+    for i, split in enumerate(splits):
+        heldout[i, split.heldout.numpy()] = True
+    counts = count_by_class(heldout, labels, weights, classes)
+    targets = {outputs.classes.index(name): value for name, value in terms.targets.items()}
+    return [(r, tally(r.predicted.numpy(), labels, heldout, weights, classes, counts, targets)) for r in results]
 
 
 def _beyond(found: Tally, front: list[Tally]) -> Difference:

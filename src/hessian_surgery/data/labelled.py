@@ -73,7 +73,7 @@ class LabelledSet:
         try:
             held = batches.join(parts)
         except RuntimeError as error:
-            raise InputError("data: samples differ in shape; give --image-size, or pad them to one shape") from error
+            raise InputError("data: samples differ in shape; resize or pad them to one") from error
         return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True)
 
     def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:

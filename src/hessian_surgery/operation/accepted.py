@@ -1,4 +1,4 @@
-"""An operation against its acceptance criteria, with options that may meet those that are not."""
+"""An operation against its acceptance criteria, with settings that may meet those that are not."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -8,7 +8,7 @@ from hessian_surgery.evidence.verdict import judge
 from hessian_surgery.operation.acceptance_criteria import Criteria, check_criteria
 from hessian_surgery.operation.outcome import Outcome
 
-# With more protected classes than this, they are not listed in an option.
+# With more protected classes than this, they are not listed.
 LISTED = 12
 
 
@@ -27,7 +27,7 @@ def with_criteria(outcome: Outcome, criteria: Criteria) -> Outcome:
 
 
 def _advice(unmet: CheckedCriterion, checked: Sequence[CheckedCriterion], outcome: Outcome) -> str | None:
-    """Options that are predicted to meet a criterion, or that ask for it; None in the loop."""
+    """Settings that are predicted to meet a criterion, or that ask for it; None in the loop."""
     if outcome.findings.asked.budget is None:
         return None
     predicted = _predicted(unmet, outcome)
@@ -37,16 +37,15 @@ def _advice(unmet: CheckedCriterion, checked: Sequence[CheckedCriterion], outcom
         untold = "not predicted at any budget tried; " if outcome.front else ""
         short = [one for one in checked if one.criterion == "minimum_accuracy" and not one.met]
         named = short if len(short) <= LISTED else [unmet]
-        targets = ",".join(f"{one.name}={one.asked:g}" for one in named)
-        return f"{untold}--target {targets} asks for it"
+        return f"{untold}targets={ {one.name: one.asked for one in named} } asks for it"
     failed = [one.name for one in checked if one.criterion == "maximum_drop" and not one.met]
     free = [name for name in failed if name not in outcome.findings.asked.targets]
     protected = list(dict.fromkeys((*outcome.findings.asked.limits, *free)))
     if unmet.name not in free:
         return None
     if len(protected) <= LISTED:
-        return f"--protect {','.join(protected)} --max-drop {unmet.asked:g} asks for it"
-    return f"protect {unmet.name} (--protect) with --max-drop {unmet.asked:g}"
+        return f"protect={tuple(protected)}, max_drop={unmet.asked:g} asks for it"
+    return f"protect {unmet.name} as well, with max_drop={unmet.asked:g}"
 
 
 def _predicted(unmet: CheckedCriterion, outcome: Outcome) -> str | None:
@@ -71,4 +70,4 @@ def _predicted(unmet: CheckedCriterion, outcome: Outcome) -> str | None:
     budget = asked.budget
     best = min(meeting, key=lambda point: (point["objective"] != asked.aim, abs(point["budget"] - budget)))
     accuracy = f"{100 * best['per_class'][j]:.1f} %"
-    return f"--target {best['objective']} --budget {best['budget']:g} is predicted to meet it ({accuracy})"
+    return f"target={best['objective']!r}, budget={best['budget']:g} is predicted to meet it ({accuracy})"

@@ -146,11 +146,11 @@ class SurgeryConfig(OperationConfig):
         for name in self.classes_of_interest:
             class_number(name, classes, "classes_of_interest")
         for name, value in self.targets.items():
-            class_number(name, classes, "target")
+            class_number(name, classes, "targets")
             if name in self.protect:
                 raise InputError(f"protect: {name!r} has a target as well; give one of the two")
             if not 0 < value <= 1:
-                raise InputError(f"target: got {name}={value:g}; give an accuracy as a fraction, such as 0.8")
+                raise InputError(f"targets: got {name}={value:g}; give an accuracy as a fraction, such as 0.8")
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `config.json` holds."""

@@ -29,10 +29,10 @@ def write_report(folder: str | Path, comparison: str | Path | None = None) -> Pa
         page = diagnosis_page(_read(folder, "diagnosis.json", "run", "diagnose"))
     else:
         run = load_run(folder)
-        fronts = _read(Path(comparison), "compare.json", "compare", "compare") if comparison else None
+        fronts = _read(Path(comparison), "compare.json", "comparison", "compare") if comparison else None
         if fronts is not None and tuple(fronts["classes"]) != run.classes:
             raise InputError(
-                f"compare: {comparison} has other classes than {folder}; give a comparison of the same model"
+                f"comparison: {comparison} has other classes than {folder}; give a comparison of the same model"
             )
         page = run_page(run, fronts)
     write_text(folder / PAGE, page)

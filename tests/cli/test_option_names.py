@@ -28,7 +28,7 @@ COMMANDS = "provenance.py"
         ("calibration_cap=N takes fewer images", "calibration_cap=N takes fewer images"),
         ("parameters='layer4.*' moves fewer", "--parameters 'layer4.*' moves fewer"),
         ("batch_size=N takes fewer", "--batch-size N takes fewer"),
-        ("operate with resume=True goes on", "operate with --resume goes on"),
+        ("unfinished: resume=True goes on", "unfinished: --resume goes on"),
         ("Lower the target, raise max_drop or budget", "Lower the target, raise --max-drop or budget"),
         ("sample 3 has label -1, outside 0..9", "sample 3 has label -1, outside 0..9"),
         ("target cat=0.8 is missed", "target cat=0.8 is missed"),

@@ -1,4 +1,4 @@
-"""Arguments as options: rooms below say `max_drop=0.03`, the command line says `--max-drop 0.03`."""
+"""Arguments as options: what rooms below call `max_drop=0.03` is `--max-drop 0.03` here."""
 
 import ast
 import re

@@ -242,11 +242,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        hint = (
-            "; it is unfinished: operate with resume=True goes on with it"
-            if (folder / "history.jsonl").exists()
-            else ""
-        )
+        hint = "; it is unfinished: resume=True goes on with it" if (folder / "history.jsonl").exists() else ""
         raise InputError(f"run: {folder} holds no finished run (no readable result.json){hint}") from error
     version = content.get("schema_version")
     if version != SCHEMA_VERSION:

@@ -29,7 +29,7 @@ OPTIONS = [
     ({"--data": "parquet:."}, "must hold train and test parquet files"),
     ({"--data": "imagefolder:nowhere"}, "nowhere does not exist"),
     ({"--data": f"{MINE}:labels_beyond"}, "label -1, outside the"),
-    ({"--data": f"{MINE}:class_missing"}, "class '3' has no image"),
+    ({"--data": f"{MINE}:class_missing"}, "class '3' has no sample"),
     ({"--data": f"{MINE}:empty_set"}, "the set is empty"),
     ({"--data": f"{MINE}:nan_images"}, "--training-data: the gradient of class '0' is not finite; check its images"),
     ({"--data": f"{MINE}:nan_images", "--preset": "loop"}, "the loss on the batch is nan"),

@@ -86,9 +86,10 @@ def operate_on(
     checkpoint = opened.checkpoint
     parts = opened.parts
     labelled = len(parts.calibration)
-    sizes = f"deciding on {labelled} calibration images, reporting on {len(parts.heldout)} held-out ones"
+    noun = parts.calibration.noun
+    sizes = f"deciding on {labelled} calibration {noun}, reporting on {len(parts.heldout)} held-out ones"
     if folds is not None:
-        sizes = f"operating on {labelled} images, without each of {folds} folds in turn, which judges"
+        sizes = f"operating on {labelled} {noun}, without each of {folds} folds in turn, which judges"
     try:
         with TerminalObserver(notes(), config.total_iterations, (*opened.remarks, sizes)) as terminal:
             outcome = operate_on_model(
@@ -134,7 +135,7 @@ def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
     else:
         print_findings(Console(), outcome.findings)
         notes().print(describe_choices(outcome.choices), highlight=False)
-        notes().print(outcome.ended, highlight=False, markup=False)
+        notes().print(outcome.findings.said(outcome.ended), highlight=False, markup=False)
     print_notes([f"run folder: {folder}", f"report: {folder / PAGE}"])
 
 

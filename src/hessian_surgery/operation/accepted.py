@@ -23,7 +23,7 @@ def with_criteria(outcome: Outcome, criteria: Criteria) -> Outcome:
         "checked": [one.as_dict() for one in checked],
         "failed": [one.failure for one in checked if not one.met],
     }
-    return replace(outcome, findings=replace(found, verdict=verdict, criteria=checked), acceptance=acceptance)
+    return replace(outcome, findings=replace(found, criteria=checked).judged(verdict), acceptance=acceptance)
 
 
 def _advice(unmet: CheckedCriterion, checked: Sequence[CheckedCriterion], outcome: Outcome) -> str | None:

@@ -190,7 +190,9 @@ def _operate(
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
     asked, seed = algorithm.asked(problem), problem.config.seed
     warnings += judge.leaks.sentences
-    findings = make_findings(calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature)
+    findings = make_findings(
+        calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature, noun=data.noun
+    )
     findings = replace(findings, changed=changed, simpler=_simpler(held, done, seed))
     outcome = Outcome(
         config=problem.config,

@@ -86,7 +86,7 @@ class Outcome:
 
     def __repr__(self) -> str:
         held = self.findings.heldout
-        size = f"{len(held.labels):,} images of {len(held.classes):,} classes judge"
+        size = f"{len(held.labels):,} {self.findings.noun} of {len(held.classes):,} classes judge"
         return f"Outcome({self.verdict.headline}; {size}; summary(), rows() and table() say more)"
 
     def _repr_html_(self) -> str:
@@ -100,7 +100,7 @@ class Outcome:
     def rows(self) -> list[dict[str, Any]]:
         """A dict for each class, on the held-out images, in class order.
 
-        Its keys: `class`, `images`; accuracies `before` and `after` as fractions, with the 95 %
+        Its keys: `class`, `count`; accuracies `before` and `after` as fractions, with the 95 %
         interval `after_low` to `after_high`; `change`; how many images were `gained` and `lost`;
         `p_holm`, McNemar's p-value with Holm's correction, None if the class has too few images.
         """
@@ -219,6 +219,7 @@ def load_findings(folder: Path) -> Findings:
         folds=result["split"].get("folds"),
         temperature=recalibrated and recalibrated["temperature"],
         criteria=_checked(result["acceptance"], parts[1]),
+        noun=result.get("noun", "images"),
     )
     changed = result.get("changed")
     return replace(

@@ -42,12 +42,13 @@ if TYPE_CHECKING:
     from hessian_surgery.model.smallnet import train_smallnet
     from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
     from hessian_surgery.operation.findings import Findings
+    from hessian_surgery.operation.forecast import Expected, Forecast
     from hessian_surgery.operation.iteration_record import IterationRecord, StepRecord
     from hessian_surgery.operation.observer import Observer
     from hessian_surgery.operation.operate import operate
     from hessian_surgery.operation.outcome import Outcome
     from hessian_surgery.paper.config import LoopConfig
-    from hessian_surgery.paper.diagnosis import Diagnosis, diagnose
+    from hessian_surgery.paper.diagnosis import Diagnosis, SpikeDiagnosis, diagnose
     from hessian_surgery.paper.loop_record import LoopRecord
     from hessian_surgery.paper.plan import Plan, plan
     from hessian_surgery.paper.presets import paper_config
@@ -73,9 +74,11 @@ __all__ = [
     "Diagnosis",
     "Difference",
     "EffectiveRank",
+    "Expected",
     "Findings",
     "FinetuneConfig",
     "Flow",
+    "Forecast",
     "Fronts",
     "FunctionOperator",
     "GaussNewton",
@@ -100,6 +103,7 @@ __all__ = [
     "SensitivityStructure",
     "Spectrum",
     "SpectrumReport",
+    "SpikeDiagnosis",
     "SpikeSearch",
     "Stability",
     "StepRecord",
@@ -172,12 +176,13 @@ _PLACES = {
     "model.smallnet": "train_smallnet",
     "operation.config": "OperationConfig SurgeryConfig",
     "operation.findings": "Findings",
+    "operation.forecast": "Expected Forecast",
     "operation.iteration_record": "IterationRecord StepRecord",
     "operation.observer": "Observer",
     "operation.operate": "operate",
     "operation.outcome": "Outcome",
     "paper.config": "LoopConfig",
-    "paper.diagnosis": "Diagnosis diagnose",
+    "paper.diagnosis": "Diagnosis SpikeDiagnosis diagnose",
     "paper.loop_record": "LoopRecord",
     "paper.plan": "Plan plan",
     "paper.presets": "paper_config",

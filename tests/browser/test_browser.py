@@ -343,7 +343,7 @@ def test_the_copied_command_lands_inside_its_bands(visit, run, operated):
 def test_pages_of_diagnosis_and_comparison_are_quiet_too(visit, run, monkeypatch, tmp_path, checkpoint, capsys):
     monkeypatch.chdir(tmp_path)
     inputs = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
-    assert run("diagnose", *inputs, "--hessian-samples", "64", "--out", "diagnosis") == 0
+    assert run("diagnose", *inputs, "--spikes", "auto", "--hessian-samples", "64", "--out", "diagnosis") == 0
     methods = ["--methods", "class-bias,logit-adjustment", "--splits", "2", "--budgets", "0,0.2pp"]
     assert run("compare", *inputs, *methods, "--out", "front") == 0
     for name in ("diagnosis", "front"):

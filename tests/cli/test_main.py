@@ -147,26 +147,50 @@ def test_paper_preset_with_gamma_takes_ten_iterations(run, capsys, checkpoint):
 
 def test_diagnose(run, capsys, tmp_path, checkpoint):
     arguments = ["diagnose", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
-    assert run(*arguments, "--hessian-samples", "64") == 0
+    assert run(*arguments) == 0
+    quick = capsys.readouterr().out
+    assert "Forecast: at least about σ" in quick
+    assert "effective rank" not in quick
+    assert run(*arguments, "--hessian-samples", "64", "--spikes", "auto") == 0
     text = capsys.readouterr().out
     assert "effective rank" in text
     assert "hessian-surgery compare" in " ".join(text.split())
-    assert max(len(line) for line in text.splitlines()) <= 80
+    assert max(len(line) for line in (quick + text).splitlines()) <= 80
+    assert run(*arguments, "--json", "--target", "worst", "--protect", "3", "--max-drop", "2pp", "--budget", "1pp") == 0
+    forecast = json.loads(capsys.readouterr().out)["forecast"]
+    assert forecast["asked"] == {"aim": "worst", "budget": 0.01, "targets": {}, "limits": {"3": 0.02}}
     assert run(*arguments, "--json", "--spikes", "4", "--epsilon", "0.05") == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["sensitivity"]) == 4
     assert found["epsilon"] == 0.05
-    assert run(*arguments, "--json", "--spikes", "4", "--epsilon", "0.05", "--sensitivity", "differences") == 0
+    differences = ["--sensitivity", "differences", "--preset", "loop"]
+    assert run(*arguments, "--json", "--spikes", "4", "--epsilon", "0.05", *differences) == 0
     other = json.loads(capsys.readouterr().out)
     assert other["eigenvalues"] == found["eigenvalues"]
     assert other["sensitivity"] != found["sensitivity"]
     assert {path.name for path in tmp_path.iterdir()} == {"base.safetensors"}
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--hessian-samples", "64"], "hessian_samples: got 64, but no spikes are sought; give --spikes auto"),
+        (["--preset", "loop"], "preset: got loop, but no spikes are sought"),
+        (["--dry-run"], "dry_run: got True, but no spikes are sought"),
+        (["--spikes", "all"], "spikes: got 'all'"),
+        (["--spikes", "4", "--sensitivity", "differences"], "sensitivity: got 'differences', but it belongs to the"),
+        (["--spikes", "4", "--preset", "loop", "--budget", "1pp"], "budget: got '1pp', but the loop has no use for it"),
+    ],
+)
+def test_a_diagnosis_refuses_what_it_would_not_use(run, capsys, checkpoint, options, message):
+    assert run("diagnose", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *options) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("command", ["operate", "diagnose"])
 def test_dry_run_says_what_it_would_cost_and_writes_nothing(run, capsys, tmp_path, checkpoint, command):
     arguments = [command, "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--dry-run"]
-    arguments += ["--preset", "loop"]
+    arguments += ["--preset", "loop", *(["--spikes", "auto"] if command == "diagnose" else [])]
     assert run(*arguments) == 0
     assert "Hessian products" in capsys.readouterr().out
     assert run(*arguments, "--json", "--lanczos-steps", "20") == 0
@@ -207,5 +231,5 @@ def test_usage_errors_are_short(run, capsys):
 
 
 def test_what_was_not_given_is_said(run, capsys):
-    assert run("diagnose", "--model", "bad_inputs:own_weights", "--data", "digits", "--dry-run") == 0
+    assert run("diagnose", "--model", "bad_inputs:own_weights", "--data", "digits") == 0
     assert "no --checkpoint, so the weights that bad_inputs:own_weights comes with are used" in capsys.readouterr().err

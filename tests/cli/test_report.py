@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from hessian_surgery.markup import text
+
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 SHORT = ["--budget", "0.01", "--max-drop", "0.03", "--iterations", "1"]
@@ -62,8 +64,9 @@ def test_bad_criteria_are_refused_before_anything_is_done(run, capsys, tmp_path,
 
 
 def test_a_diagnosis_with_a_folder_writes_its_page(run, capsys, tmp_path, inputs):
-    arguments = ["diagnose", *inputs, "--hessian-samples", "64", "--out", "diagnosis", "--figures", "figures"]
-    assert run(*arguments, "--json") == 0
+    arguments = ["diagnose", *inputs, "--out", "diagnosis", "--figures", "figures"]
+    spikes = ["--spikes", "auto", "--hessian-samples", "64"]
+    assert run(*arguments, *spikes, "--json") == 0
     content = json.loads(capsys.readouterr().out)
     assert content == json.loads((tmp_path / "diagnosis/diagnosis.json").read_text())
     page = (tmp_path / "diagnosis/report.html").read_text()
@@ -72,6 +75,9 @@ def test_a_diagnosis_with_a_folder_writes_its_page(run, capsys, tmp_path, inputs
     assert names(tmp_path / "figures") == {
         f"{n}.{k}" for n in ("classes", "responses", "spectrum") for k in ("svg", "png")
     }
+    assert text(content["forecast"]["sentence"]) in page
+    assert content["data"]["calibration"]["sha256"][:12] in page.partition("<section")[0]
+    assert f"{content['date'][:16].replace('T', ' ')} UTC" in page
     assert run("report", "diagnosis", "--html") == 0
     assert (tmp_path / "diagnosis/report.html").read_text() == page
     assert run(*arguments) == 2

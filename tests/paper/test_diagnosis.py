@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import hessian_surgery as hs
+from hessian_surgery.data.data_hash import data_hash
 from hessian_surgery.evidence.effective_rank import MOST_PAIRS, analyse, entangled_pairs
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
 from hessian_surgery.paper.diagnosis import recommend
@@ -39,17 +40,40 @@ def test_entangled_pairs_by_hand():
     assert entangled_pairs(np.array([[1.0, 0.0]]), ("a", "b")) == []
 
 
-def test_diagnosis_costs_one_spectrum_and_one_matrix_and_changes_nothing(trained, digits_parts, quick):
+def diagnose(model, parts, **options) -> hs.Diagnosis:
+    return hs.diagnose(model, training_data=parts.training, calibration_data=parts.calibration, **options)
+
+
+def test_spikes_cost_one_spectrum_and_one_matrix_and_change_nothing(trained, digits_parts, quick):
     before = {name: t.clone() for name, t in trained.state_dict().items()}
-    found = hs.diagnose(
-        trained, training_data=digits_parts.training, calibration_data=digits_parts.calibration, config=quick
-    )
+    found = diagnose(trained, digits_parts, config=quick, spikes="auto")
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
-    assert np.array(found.sensitivity).shape == (9, 10)
-    assert found.epsilon == pytest.approx(np.sqrt(0.1 / found.eigenvalues[0]))
-    assert 1 <= found.structure.effective_rank <= 9
+    assert np.array(found.spikes.sensitivity).shape == (9, 10)
+    assert found.spikes.epsilon == pytest.approx(np.sqrt(0.1 / found.spikes.eigenvalues[0]))
+    assert 1 <= found.spikes.structure.effective_rank <= 9
+    content = json.loads(json.dumps(found.as_dict()))
+    assert content["eigenvalues"] == found.spikes.eigenvalues
+    assert len(diagnose(trained, digits_parts, config=quick, spikes=2, epsilon=0.1).spikes.eigenvalues) == 2
+
+
+def test_a_diagnosis_takes_one_pass_over_the_calibration_images_and_names_them(trained, digits_parts):
+    seen = []
+    trained.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    found = diagnose(trained, digits_parts, config=hs.SurgeryConfig(batch_size=len(digits_parts.calibration)))
+    # The rest are the checks of the model and of its head, on 32 and on 2 images.
+    assert sorted(seen) == [2, 32, 32, len(digits_parts.calibration)]
+    assert found.spikes is None
     assert found.advice.startswith("Worth a comparison: σ is")
-    assert json.loads(json.dumps(found.as_dict()))["metrics"]["count"]
+    assert found.model == "SmallNet"
+    assert found.data == {
+        "calibration": {"images": len(digits_parts.calibration), "sha256": data_hash(digits_parts.calibration)}
+    }
+    content = json.loads(json.dumps(found.as_dict()))
+    assert content["metrics"]["count"]
+    assert content["date"].endswith("+00:00")
+    assert "eigenvalues" not in content
+    with pytest.raises(hs.InputError, match=r"epsilon: got 0\.1, but no spikes are probed"):
+        diagnose(trained, digits_parts, epsilon=0.1)
 
 
 def metrics(accuracy, images) -> Metrics:
@@ -62,6 +86,7 @@ SEVERAL, ONE = (analyse(matrix, ("a", "b", "c")) for matrix in (np.eye(3), np.on
 
 
 def test_advice():
+    assert recommend(metrics([0.5, 0.8, 0.9], 100)) == recommend(metrics([0.5, 0.8, 0.9], 100), SEVERAL)
     assert recommend(metrics([0.5, 0.8, 0.9], 100), SEVERAL).startswith("Worth a comparison: σ is 17.0 pp")
     assert "hessian-surgery compare" in recommend(metrics([0.5, 0.8, 0.9], 100), SEVERAL)
     assert recommend(metrics([1.0, 0.0, 0.0], 100), SEVERAL).startswith("Look at the inputs first")

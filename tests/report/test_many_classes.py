@@ -16,10 +16,12 @@ from thousand import GRADIENTS, class_names, drawn_findings, drawn_outcome, save
 
 import hessian_surgery as hs
 from hessian_surgery.cli.tables import describe_choices, print_diagnosis, print_findings
+from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.evidence.effective_rank import analyse
 from hessian_surgery.markup import text
-from hessian_surgery.paper.diagnosis import Diagnosis
+from hessian_surgery.operation.forecast import Expected, Forecast
+from hessian_surgery.paper.diagnosis import Diagnosis, SpikeDiagnosis
 from hessian_surgery.report.card import model_card
 from hessian_surgery.report.deciles import decile_note
 from hessian_surgery.report.diagnosis_page import diagnosis_page
@@ -167,19 +169,19 @@ def test_a_diagnosis_shows_both_ends(run):
     diagnosis = Diagnosis(
         classes=run.classes,
         metrics=metrics,
-        eigenvalues=[4.0, 3.0, 2.0, 1.0],
-        residuals=[0.0] * 4,
-        sensitivity=matrix.tolist(),
-        epsilon=0.1,
-        structure=analyse(matrix, run.classes),
+        forecast=Forecast(Asked(budget=0.002), True, True, *[Expected(0.2, 0.1, 0.01)] * 3, {}),
         error_ratio=2.0,
         exponent=2.0,
         advice="Worth a comparison.",
         warnings=(),
+        date="2026-01-01T00:00:00+00:00",
+        model="ResNet",
+        data={"calibration": {"images": 10, "sha256": 64 * "a"}},
+        spikes=SpikeDiagnosis([4.0, 3.0, 2.0, 1.0], [0.0] * 4, matrix.tolist(), 0.1, analyse(matrix, run.classes)),
     )
     console = Console(file=io.StringIO(), width=120)
     print_diagnosis(console, diagnosis)
-    assert len(console.file.getvalue().splitlines()) < 60
+    assert len(console.file.getvalue().splitlines()) < 64
     assert "the 10 weakest and the 10 strongest of 1,000 classes" in console.file.getvalue()
     assert "… and so 980 more pairs" in console.file.getvalue()
     content = json.loads(json.dumps(diagnosis.as_dict()))

@@ -27,7 +27,7 @@ from hessian_surgery.operation.crossfit import AfterCoefficients
 from hessian_surgery.operation.goal import Goal, make_goal
 from hessian_surgery.operation.ladder import climb, prior_shift
 from hessian_surgery.operation.protection import default_max_drop, default_threshold
-from hessian_surgery.operation.surrogate import Surrogate, logit_maps
+from hessian_surgery.operation.surrogate import Surrogate, bias_maps, logit_maps
 from hessian_surgery.types import Array
 
 TAUS = tuple(np.arange(0, 2.01, 0.25))
@@ -105,13 +105,14 @@ def tau_norm(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> O
 
 def class_bias(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
     """One number per class, added to its logit."""
-    logits = state.logits[calibration]
-    unit = logit_unit(logits) * math.sqrt(logits.shape[1])
+    surrogate = bias_maps(state.logits[calibration], outputs.labels[calibration], len(outputs.classes))
+    assert surrogate.shifts is not None  # it has nothing else
+    unit = surrogate.shifts.double().cpu()
 
     def edit(coefficients: Array) -> LogitMap:
         return _map(outputs, shift=unit * torch.from_numpy(coefficients))
 
-    return _offer(outputs, logits, calibration, edit, shifts=torch.full_like(logits[0], unit))
+    return _offer(outputs, surrogate, edit)
 
 
 def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
@@ -127,7 +128,8 @@ def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor
         return _map(outputs, 1 + factor * scale, unit * shift)
 
     units = torch.ones_like(logits[0])
-    return _offer(outputs, logits, calibration, edit, shifts=unit * units, scales=factor * units)
+    labels = outputs.labels[calibration]
+    return _offer(outputs, logit_maps(logits, labels, len(outputs.classes), unit * units, factor * units), edit)
 
 
 def last_layer(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
@@ -217,16 +219,8 @@ def _map_candidates(outputs: ModelOutputs, state: ChainState, calibration: Tenso
     return BestOf([Candidate(edit, _rates(outputs, edit(logits), calibration)) for edit in maps])
 
 
-def _offer(
-    outputs: ModelOutputs,
-    logits: Tensor,
-    calibration: Tensor,
-    edit: Callable[[Array], LogitMap],
-    shifts: Tensor,
-    scales: Tensor | None = None,
-) -> Offer:
+def _offer(outputs: ModelOutputs, surrogate: Surrogate, edit: Callable[[Array], LogitMap]) -> Offer:
     """The offer of a method whose coefficients each change one logit of every image."""
-    surrogate = logit_maps(logits, outputs.labels[calibration], len(outputs.classes), shifts, scales)
     require_images(surrogate.labels, outputs.classes, "calibration data", at_least=2)
     goal = _free_goal(surrogate)
     return partial(_choose, climb(surrogate, goal).judged_by(goal), edit)

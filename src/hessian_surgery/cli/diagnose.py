@@ -3,12 +3,12 @@
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from rich.console import Console
 
-from hessian_surgery.cli.configs import choose_config
+from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.folders import check_empty, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
@@ -16,11 +16,14 @@ from hessian_surgery.cli.operate import show_cost
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.progress import TerminalObserver
 from hessian_surgery.cli.tables import print_diagnosis
+from hessian_surgery.curvature.search import SpikeSearch
+from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.environment import environment
-from hessian_surgery.paper.config import LoopConfig, as_loop
-from hessian_surgery.paper.diagnosis import Diagnosis
+from hessian_surgery.paper.diagnosis import Diagnosis, Spikes, probing_config
 from hessian_surgery.paper.diagnosis import diagnose as diagnose_model
+from hessian_surgery.parse_numbers import parse_whole_numbers
 from hessian_surgery.report.diagnosis_page import diagnosis_page
 from hessian_surgery.report.figure_files import diagnosis_figures, save_figures
 from hessian_surgery.report.write_report import PAGE
@@ -29,18 +32,20 @@ from hessian_surgery.version import SCHEMA_VERSION
 
 def diagnose(options: DiagnoseOptions) -> None:
     """Show whether there is anything to gain by operating; the model does not change."""
-    config = replace(as_loop(choose_config(options, LoopConfig())), iterations=1)
+    spikes = read_spikes(options)
+    config = choose_goal(options, spikes)
     out = options.out
     if out is not None:
         check_empty(out)
     opened = open_model(options, ("training", "calibration"))
     if options.dry_run:
-        show_cost(opened, config, options.as_json)
+        assert spikes is not None  # `read_spikes` has seen to it
+        show_cost(opened, replace(probing_config(config, spikes), iterations=1), options.as_json)
         return
     make_folder(options.figures, "figures")
     started = time.perf_counter()
     with claimed(out) if out else nullcontext():
-        found = run_diagnosis(opened, config, options.epsilon)
+        found = run_diagnosis(opened, config, spikes, options.epsilon)
         content = diagnosis_dict(found, opened, config, recorded_options(options))
         content["seconds"] = time.perf_counter() - started
         if out is not None:
@@ -56,7 +61,37 @@ def diagnose(options: DiagnoseOptions) -> None:
         print_notes([f"report: {out / PAGE}"])
 
 
-def run_diagnosis(opened: OpenedModel, config: LoopConfig, epsilon: float | None) -> Diagnosis:
+def read_spikes(options: DiagnoseOptions) -> Spikes | None:
+    """Read how many spikes are asked for; refuse options about spikes if none are.
+
+    Raises:
+        InputError: the number cannot be read, or an option has no use.
+    """
+    text = options.spikes
+    if text == "auto":
+        return "auto"
+    if text is not None:
+        return parse_whole_numbers("spikes", text)[0]
+    about_spikes = ("preset", "sensitivity", "epsilon", "dry_run", *(own.name for own in fields(SpikeSearch)))
+    for name in about_spikes:
+        value = getattr(options, name, None)
+        if value not in (None, False, "default"):
+            raise InputError(f"{name}: got {value}, but no spikes are sought; give --spikes auto, or leave it out")
+    return None
+
+
+def choose_goal(options: DiagnoseOptions, spikes: Spikes | None) -> OperationConfig:
+    """Make the config, whose number of spikes plays no part; refuse options that it cannot use."""
+    options = replace(options, spikes=None)
+    config = choose_config(options)
+    if spikes is not None:
+        refuse_unused(options, replace(config, directions="both") if isinstance(config, SurgeryConfig) else config)
+    return config
+
+
+def run_diagnosis(
+    opened: OpenedModel, config: OperationConfig, spikes: Spikes | None, epsilon: float | None
+) -> Diagnosis:
     """Diagnose a model, with a progress bar."""
     with TerminalObserver(notes(), 1, opened.remarks) as observer:
         return diagnose_model(
@@ -64,13 +99,14 @@ def run_diagnosis(opened: OpenedModel, config: LoopConfig, epsilon: float | None
             training_data=opened.parts.training,
             calibration_data=opened.parts.calibration,
             config=config,
+            spikes=spikes,
             epsilon=epsilon,
             observer=observer,
         )
 
 
 def diagnosis_dict(
-    found: Diagnosis, opened: OpenedModel, config: LoopConfig, inputs: Mapping[str, Any]
+    found: Diagnosis, opened: OpenedModel, config: OperationConfig, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what `diagnose --json` prints and `diagnosis.json` holds."""
     return {
@@ -79,6 +115,6 @@ def diagnosis_dict(
         "tolerance": config.search.tolerance,
         "seed": config.seed,
         "inputs": dict(inputs),
-        "hashes": opened.hashes,
+        "hashes": {"calibration images": found.data["calibration"]["sha256"], **opened.hashes},
         "environment": environment(opened.classifier.device),
     }

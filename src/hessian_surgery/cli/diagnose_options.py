@@ -5,14 +5,26 @@ from pathlib import Path
 from typing import Annotated
 
 from hessian_surgery.cli.choices import SENSITIVITIES
-from hessian_surgery.cli.groups import OUTPUT, STUDY, option
-from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, Json, ModelOptions
+from hessian_surgery.cli.groups import OUTPUT, SPIKES, option
+from hessian_surgery.cli.options import Budget, ConfigOptions, DryRun, Figures, GoalOptions, Json, ModelOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnoseOptions(ConfigOptions, ModelOptions):
+class DiagnoseOptions(GoalOptions, ConfigOptions, ModelOptions):
     """The options of `diagnose`."""
 
+    budget: Budget = None
+    spikes: Annotated[
+        str | None,
+        option(
+            SPIKES,
+            "Also find so many spikes (outlier Hessian eigenvectors), and what they do to classes; auto: C − 1 for C "
+            "classes, at most 99.",
+            "[K|auto]",
+            choices=("auto",),
+            default="none: one forward pass is enough",
+        ),
+    ] = None  # type: ignore[assignment]
     out: Annotated[
         Path | None,
         option(OUTPUT, "Folder to keep report.html and diagnosis.json in.", "DIR", default="nothing is kept"),
@@ -23,12 +35,12 @@ class DiagnoseOptions(ConfigOptions, ModelOptions):
     sensitivity: Annotated[
         str | None,
         option(
-            STUDY,
+            SPIKES,
             "How the effect of spikes on classes is measured; differences take 2K passes.",
             choices=SENSITIVITIES,
             default="gradients",
         ),
     ] = None
     epsilon: Annotated[
-        float | None, option(STUDY, "Length of the probe.", "X", default="the amplitude that the loop starts with")
+        float | None, option(SPIKES, "Length of the probe.", "X", default="the amplitude that the loop starts with")
     ] = None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from hessian_surgery.cli.choices import BOUNDS, CONTROLS, FAMILIES, SENSITIVITIES
 from hessian_surgery.cli.groups import GOAL, LOOP, MODEL, OPERATION, OUTPUT, flag, option
-from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, GoalOptions, Json, ModelOptions
+from hessian_surgery.cli.options import Budget, ConfigOptions, DryRun, Figures, GoalOptions, Json, ModelOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,7 @@ class OperateOptions(GoalOptions, ConfigOptions, ModelOptions):
             default="no folds: images are held out",
         ),
     ] = None
-    budget: Annotated[
-        str | None,
-        option(GOAL, "Overall accuracy that may be given up: 0.5pp, 0.5% or 0.005.", "AMOUNT", default="0.2pp"),
-    ] = None
+    budget: Budget = None
     accept: Annotated[
         Path | None,
         option(

@@ -22,6 +22,10 @@ RunFolder: TypeAlias = Annotated[Path, typer.Argument(metavar="RUN", help="Folde
 OutputFile: TypeAlias = Annotated[Path, option(OUTPUT, "File to write; it must not exist.", "FILE")]
 Patch: TypeAlias = Annotated[Path, typer.Argument(metavar="PATCH", help="The patch.safetensors of a run.")]
 Splits: TypeAlias = Annotated[int, option(COMPARISON, "How many times the images are split into halves.", "N")]
+Budget: TypeAlias = Annotated[
+    str | None,
+    option(GOAL, "Overall accuracy that may be given up: 0.5pp, 0.5% or 0.005.", "AMOUNT", default="0.2pp"),
+]
 Loss: TypeAlias = Annotated[
     str | None,
     option(SPIKES, "Loss that the model was trained with.", choices=LOSSES, default="cross-entropy"),

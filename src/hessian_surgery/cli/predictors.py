@@ -129,7 +129,8 @@ def _files(options: PredictorsOptions) -> Iterator[Case]:
         comparison = read_json(other, "comparison")
         if "structure" not in diagnosis or "bias_shares" not in comparison:
             raise InputError(
-                f"diagnosis: {one} and {other} are not what diagnose --json and compare --json print; give their output"
+                f"diagnosis: {one} and {other} are not what diagnose --spikes auto --json and compare --json print; "
+                "give their output"
             )
         named = comparison["inputs"]
         group = _group(named.get("data", other.stem))

@@ -14,7 +14,7 @@ from hessian_surgery.evidence.deciles import MANY_CLASSES, MOST, left_out, shown
 from hessian_surgery.operation.answer_text import answer_parts
 from hessian_surgery.operation.cost import Cost
 from hessian_surgery.operation.findings import Findings
-from hessian_surgery.paper.diagnosis import Diagnosis
+from hessian_surgery.paper.diagnosis import Diagnosis, SpikeDiagnosis
 from hessian_surgery.report.deciles import FORMED, HEAD, decile_note, decile_rows
 from hessian_surgery.report.diagnosis_page import PAIRS
 from hessian_surgery.report.figure_data import weakest_and_strongest
@@ -109,42 +109,51 @@ def describe_choices(choices: dict[str, Any]) -> str:
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
-    """Print class accuracies, S, its structure, and the advice."""
-    console.print("[italic]Accuracy, and its response to each spike λ (pp per 0.01 of amplitude)[/]", highlight=False)
+    """Print class accuracies, the structure of S if there are spikes, the forecast, the advice."""
+    found = diagnosis.spikes
+    spikes = range(0 if found is None else min(len(found.eigenvalues), 9))
+    response = ", and its response to each spike λ (pp per 0.01 of amplitude)" if spikes else " on calibration images"
+    console.print(f"[italic]Accuracy{response}[/]", highlight=False)
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("class", overflow="ellipsis", max_width=12)
     table.add_column("% \\[95 %]", justify="right", no_wrap=True)
-    spikes = range(min(len(diagnosis.eigenvalues), 9))
-    for i in spikes:
-        value = diagnosis.eigenvalues[i]
+    values = [] if found is None else [found.eigenvalues[i] for i in spikes]
+    for value in values:
         table.add_column(f"{value:.0f}" if value >= 10 else f"{value:.2g}", justify="right", no_wrap=True)
     shown = list(range(len(diagnosis.classes)))
     if len(shown) > MANY_CLASSES:
         shown = weakest_and_strongest(diagnosis.metrics.per_class, MOST)
     for j in shown:
         low, high = (100 * end for end in diagnosis.metrics.interval[j])
-        cells = [_signed(diagnosis.sensitivity[i][j]) for i in spikes]
+        cells = [] if found is None else [_signed(found.sensitivity[i][j]) for i in spikes]
         accuracy = f"{100 * diagnosis.metrics.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]"
         table.add_row(escape(diagnosis.classes[j]), accuracy, *cells)
     console.print(table)
     if len(shown) < len(diagnosis.classes):
         words = f"the {MOST} weakest and the {MOST} strongest of {len(diagnosis.classes):,} classes"
         console.print(f"[dim]{words}[/]", highlight=False)
-    structure = diagnosis.structure
+    if found is not None:
+        _print_structure(console, diagnosis, found)
+    _print_warnings(console, diagnosis.warnings)
+    console.print(escape(diagnosis.forecast.sentence), highlight=False)
+    console.print(f"[bold]{escape(diagnosis.advice)}[/]", highlight=False)
+
+
+def _print_structure(console: Console, diagnosis: Diagnosis, found: SpikeDiagnosis) -> None:
+    """The structure of S, and classes that every spike moves in opposite directions."""
+    structure = found.structure
     flatness = "–" if structure.flatness is None else f"{structure.flatness:.2f}×"
     console.print(
         f"effective rank {structure.effective_rank:.2f}   first singular value {flatness} the second   "
         f"‖S‖ {structure.frobenius:.3g}\n"
         f"error ratio {diagnosis.error_ratio:.1f}, so the paper's rule gives p = {diagnosis.exponent:g}   "
-        f"probe ε {diagnosis.epsilon:.3g}",
+        f"probe ε {found.epsilon:.3g}",
         highlight=False,
     )
     for one, other in structure.entangled[:PAIRS]:
         console.print(f"every spike moves {escape(one)} and {escape(other)} in opposite directions", highlight=False)
     if len(structure.entangled) > PAIRS:
         console.print(f"… and so {len(structure.entangled) - PAIRS:,} more pairs of classes", highlight=False)
-    _print_warnings(console, diagnosis.warnings)
-    console.print(f"[bold]{escape(diagnosis.advice)}[/]", highlight=False)
 
 
 def print_cost(console: Console, cost: Cost) -> None:

@@ -1,12 +1,11 @@
 """Class bias under the operation's own goal and limits: what something simpler would do."""
 
-import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from hessian_surgery.evidence.accuracies import logit_unit, rates
+from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.gain import estimate_gain, is_worth_a_step
@@ -15,7 +14,7 @@ from hessian_surgery.operation.ladder import climb
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.proposal import Survey
 from hessian_surgery.operation.step import HALVINGS
-from hessian_surgery.operation.surrogate import Surrogate, logit_maps
+from hessian_surgery.operation.surrogate import Surrogate, bias_maps
 
 
 def fit_class_bias(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -> list[float]:
@@ -38,9 +37,7 @@ def _biases_only(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -> 
     """The steps that shift logits alone; fitted anew if the head has no biases that may move."""
     surrogate = found.surrogate
     if surrogate.shifts is None:
-        logits = surrogate.logits
-        unit = logit_unit(logits) * math.sqrt(logits.shape[1])
-        maps = logit_maps(logits, surrogate.labels, surrogate.classes, torch.full_like(logits[0], unit))
+        maps = bias_maps(surrogate.logits, surrogate.labels, surrogate.classes)
         maps = replace(maps, started=surrogate.started)
         return maps, climb(maps, goal, training_counts=problem.training_counts, seed=problem.config.seed)
     candidates = found.candidates

@@ -158,6 +158,14 @@ class SurgeryConfig(OperationConfig):
         return super().as_dict() | {"targets": dict(self.targets)} | lists
 
 
+def as_surgery(config: OperationConfig) -> SurgeryConfig:
+    """The default operation with the same shared choices, but its own number of iterations."""
+    if isinstance(config, SurgeryConfig):
+        return config
+    shared = {own.name: getattr(config, own.name) for own in fields(OperationConfig) if own.name != "iterations"}
+    return SurgeryConfig(**shared)
+
+
 def require_choice(config: OperationConfig, name: str, literal: Any) -> None:
     """Raise an InputError unless a field holds one of a literal's values."""
     value = getattr(config, name)

@@ -80,6 +80,7 @@ def prepare(
     calibration_data: Data,
     config: Config,
     passes: Passes | None = None,
+    directions: bool = True,
 ) -> tuple[Problem[Config], Answers]:
     """Check model and data, and measure the starting model.
 
@@ -89,6 +90,7 @@ def prepare(
         calibration_data: images that every decision is made on.
         config: the choices.
         passes: how forward passes are made; None follows the config.
+        directions: False if none will be sought, so that no training image is read.
 
     Returns:
         The problem, and the starting model's answers to the calibration images.
@@ -106,14 +108,15 @@ def prepare(
         raise InputError(f"training_data: it has {len(training.classes)} classes and calibration_data has {classes}")
     config.check_classes(calibration.classes)
     note = check_classifier(classifier, calibration)
-    finder = _make_finder(classifier, space, training, calibration, config) if config.uses_spikes else None
+    spikes = config.uses_spikes and directions
+    finder = _make_finder(classifier, space, training, calibration, config) if spikes else None
     calibration = calibration.resident(classifier.device)
     passes = passes or choose_passes(classifier, calibration, config.batch_size)
     classifier = passes.through(classifier)
     logits = finite_logits(classifier, calibration, passes.batch_size)
     before = answers_of(logits, calibration.labels)
     base = class_accuracy(before.predicted, calibration.labels, classes)
-    gradients = gradient_images(training, config.seed).resident() if config.uses_gradients else None
+    gradients = gradient_images(training, config.seed).resident() if config.uses_gradients and directions else None
     notes = (note,) if note else ()
     counts = torch.bincount(training.labels, minlength=classes)
     found = Problem(classifier, space, calibration, config, base, logits, counts, finder, gradients, notes)

@@ -1,12 +1,13 @@
 """The linear model of the logits that can win, as a function of the coefficients of a step."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from hessian_surgery.evidence.accuracies import Rates, answer_rates, rates
+from hessian_surgery.evidence.accuracies import Rates, answer_rates, logit_unit, rates
 from hessian_surgery.evidence.class_noise import ClassNoise, class_noise
 from hessian_surgery.evidence.group_sums import Groups, make_groups
 from hessian_surgery.evidence.leading_outputs import leading_outputs
@@ -136,6 +137,12 @@ def logit_maps(
     """The surrogate of scales and shifts alone, for logits (n, C) and labels (n,)."""
     outputs = leading_outputs(logits, labels)
     return Surrogate(logits, labels, classes, outputs, logits.new_zeros(0, *outputs.shape), shifts, scales)
+
+
+def bias_maps(logits: Tensor, labels: Tensor, classes: int) -> Surrogate:
+    """The surrogate of shifts alone; a coefficient of 1 moves all logits by `logit_unit`, rms."""
+    unit = logit_unit(logits) * math.sqrt(logits.shape[1])
+    return logit_maps(logits, labels, classes, torch.full_like(logits[0], unit))
 
 
 def best_of_rest(logits: Tensor, outputs: Tensor) -> Tensor:

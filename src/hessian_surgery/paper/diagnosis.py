@@ -1,25 +1,33 @@
-"""Diagnosis: is there anything to gain? It takes one Lanczos run and one S (section 10)."""
+"""Diagnosis: is there anything to gain? One forward pass tells, and spikes on demand."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from torch import nn
 
-from hessian_surgery.data.labelled import Data
+from hessian_surgery.data.data_hash import data_hash
+from hessian_surgery.data.labelled import Data, as_labelled
+from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.model.evaluation import Answers
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_surgery
+from hessian_surgery.operation.forecast import Forecast, make_forecast
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.problem import prepare
+from hessian_surgery.operation.problem import Problem, prepare
 from hessian_surgery.operation.warnings import convergence_warning, rare_class_warning
 from hessian_surgery.paper.amplitude import curvature_amplitude
 from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import find_sensitivity, finder_of
 from hessian_surgery.paper.plan import error_ratio, recommended_exponent
 from hessian_surgery.short_repr import short_repr
+
+# How many spikes to find: a number, or C − 1 for C classes, at most 99.
+Spikes: TypeAlias = int | Literal["auto"]
 
 # Both come from the ten-class models of docs/evidence/predictors.md. A gain shows if σ is above its
 # sampling noise by this factor. With more classes σ is known better: less is enough.
@@ -30,40 +38,63 @@ FEW_AXES = 0.45
 
 
 @dataclass(frozen=True)
+class SpikeDiagnosis:
+    """What the spikes at the present weights would do (the paper's section 10).
+
+    Attributes:
+        eigenvalues: of the spikes.
+        residuals: relative residual of each.
+        sensitivity: S (K rows of C), fractions per unit of amplitude.
+        epsilon: the probe's amplitude.
+        structure: see `SensitivityStructure`.
+    """
+
+    eigenvalues: list[float]
+    residuals: list[float]
+    sensitivity: list[list[float]]
+    epsilon: float
+    structure: SensitivityStructure
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """What is known before operating.
 
     Attributes:
         classes: class names.
         metrics: of the model on the calibration data.
-        eigenvalues: of the spikes.
-        residuals: relative residual of each.
-        sensitivity: S (K rows of C), fractions per unit of amplitude.
-        epsilon: the probe's amplitude.
-        structure: see `SensitivityStructure`.
+        forecast: what `operate` would reach at least.
         error_ratio: the largest class error over the smallest.
         exponent: p by the p-rule.
         advice: a sentence or three.
         warnings: what limits what can be said.
+        date: when it was made, UTC.
+        model: the module's class.
+        data: of the calibration images: how many `images`, and their hash (`sha256`).
+        spikes: None if they were not asked for.
     """
 
     classes: tuple[str, ...]
     metrics: Metrics
-    eigenvalues: list[float]
-    residuals: list[float]
-    sensitivity: list[list[float]]
-    epsilon: float
-    structure: SensitivityStructure
+    forecast: Forecast
     error_ratio: float
     exponent: float
     advice: str
     warnings: tuple[str, ...]
+    date: str
+    model: str
+    data: dict[str, dict[str, Any]]
+    spikes: SpikeDiagnosis | None = None
 
     __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+        """Plain values for JSON; what is known of spikes is beside the rest."""
+        spikes = {} if self.spikes is None else asdict(self.spikes)
+        forecast = self.forecast.as_dict()
+        plain = asdict(replace(self, spikes=None)) | {"forecast": forecast}
+        del plain["spikes"]
+        return plain | spikes
 
 
 def diagnose(
@@ -72,48 +103,79 @@ def diagnose(
     training_data: Data,
     calibration_data: Data,
     config: OperationConfig | None = None,
+    spikes: Spikes | None = None,
     epsilon: float | None = None,
     observer: Observer | None = None,
 ) -> Diagnosis:
     """Find out whether an operation has anything to gain; change nothing.
 
+    It takes one forward pass over the calibration images; spikes take Hessian products as well.
+
     Args:
         model: the trained classifier.
-        training_data: images that the model was trained on, for the Hessian batch.
+        training_data: images that the model was trained on: their classes are counted, and spikes
+            have their Hessian batch from them.
         calibration_data: images that the class accuracies are measured on.
-        config: as for `operate`; only how spikes and S are found plays a part.
-        epsilon: the probe's amplitude; by default the loop's first amplitude.
+        config: as for `operate`: the goal that is forecast, and how spikes are sought.
+        spikes: how many spikes to find and probe: a number, or "auto" for as many as the config
+            says; by default none.
+        epsilon: the probe's amplitude, with spikes; by default the loop's first amplitude.
         observer: told about progress.
     """
-    observer = observer or Observer()
-    config = LoopConfig() if config is None else as_loop(config)
-    problem, before = prepare(model, training_data, calibration_data, config)
+    if spikes is None and epsilon is not None:
+        raise InputError(f"epsilon: got {epsilon:g}, but no spikes are probed; give spikes as well")
+    config = config or SurgeryConfig()
+    goal = as_surgery(config)
+    if spikes is None:
+        problem, before = prepare(model, training_data, calibration_data, goal, directions=False)
+        return _describe(problem, before, goal, None)
+    goal.check_classes(as_labelled(calibration_data).classes)
+    probed, before = prepare(model, training_data, calibration_data, probing_config(config, spikes))
+    return _describe(probed, before, goal, _probe(probed, epsilon, observer or Observer()))
+
+
+def _describe(problem: Problem[Any], before: Answers, goal: SurgeryConfig, found: SpikeDiagnosis | None) -> Diagnosis:
+    """All that is known of a measured model, and of its spikes if they were sought."""
     data = problem.calibration_data
+    metrics = compute_metrics(before.predicted, data.labels, len(data.classes))
+    count = np.array(metrics.count, dtype=np.float64)
+    loose = None if found is None else convergence_warning([found.residuals], goal.search.tolerance)
+    warnings = (loose, rare_class_warning(data, "calibration"))
+    return Diagnosis(
+        classes=data.classes,
+        metrics=metrics,
+        forecast=make_forecast(replace(problem, config=goal)),
+        error_ratio=error_ratio(problem.base, count),
+        exponent=recommended_exponent(problem.base, count, goal.target),
+        advice=recommend(metrics, None if found is None else found.structure),
+        warnings=problem.notes + tuple(warning for warning in warnings if warning),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=type(problem.classifier.module).__name__,
+        data={"calibration": {"images": len(data), "sha256": data_hash(data)}},
+        spikes=found,
+    )
+
+
+def probing_config(config: OperationConfig, spikes: Spikes) -> LoopConfig:
+    """The loop's config that finds so many spikes."""
+    loop = as_loop(config)
+    return loop if spikes == "auto" else replace(loop, search=replace(loop.search, spikes=spikes))
+
+
+def _probe(problem: Problem[LoopConfig], epsilon: float | None, observer: Observer) -> SpikeDiagnosis:
+    """Find the spikes, and measure how the classes respond to them."""
     finder = finder_of(problem)
     observer.remark(finder.describe())
     spectrum = finder.find(iteration=1, progress=partial(observer.stage, "lanczos"))
     if epsilon is None:
-        epsilon = config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
+        epsilon = problem.config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
     matrix = find_sensitivity(problem, spectrum, epsilon, observer)
-    structure = analyse(matrix, data.classes)
-    metrics = compute_metrics(before.predicted, data.labels, len(data.classes))
-    count = np.array(metrics.count, dtype=np.float64)
-    warnings = [
-        convergence_warning([spectrum.residuals.tolist()], spectrum.tolerance),
-        rare_class_warning(data, "calibration"),
-    ]
-    return Diagnosis(
-        classes=data.classes,
-        metrics=metrics,
+    return SpikeDiagnosis(
         eigenvalues=spectrum.eigenvalues.tolist(),
         residuals=spectrum.residuals.tolist(),
         sensitivity=matrix.tolist(),
         epsilon=epsilon,
-        structure=structure,
-        error_ratio=error_ratio(problem.base, count),
-        exponent=recommended_exponent(problem.base, count, config.target),
-        advice=recommend(metrics, structure),
-        warnings=problem.notes + tuple(warning for warning in warnings if warning),
+        structure=analyse(matrix, problem.calibration_data.classes),
     )
 
 
@@ -123,27 +185,35 @@ def above_noise(classes: int) -> float:
     return float(np.sqrt(1 + (ABOVE_NOISE**2 - 1) * min(1.0, known_better)))
 
 
-def recommend(metrics: Metrics, structure: SensitivityStructure) -> str:
+def recommend(metrics: Metrics, structure: SensitivityStructure | None = None) -> str:
     """Say in one to three sentences whether there is anything to gain.
 
-    The ratio of σ to its sampling noise predicts how far σ falls. The effective rank of S says
-    something about the share of σ that goes. The p-rule and bias-R² predict nothing, and nothing
-    predicts whether a class bias will be beaten (docs/evidence/predictors.md).
+    The ratio of σ to its sampling noise predicts how far σ falls. The effective rank of S, if it is
+    known, says something about the share of σ that goes. The p-rule and bias-R² predict nothing,
+    and nothing predicts whether a class bias will be beaten (docs/evidence/predictors.md).
     """
     accuracy = np.array(metrics.per_class)
     count = np.array(metrics.count, dtype=np.float64)
     noise = sampling_sigma(accuracy, count)
     spread = f"σ is {100 * metrics.sigma:.1f} pp, where sampling alone gives about {100 * noise:.1f}"
-    if structure.frobenius == 0 or metrics.balanced_accuracy < 1.2 / len(accuracy):
+    unmoved = structure is not None and structure.frobenius == 0
+    if unmoved or metrics.balanced_accuracy < 1.2 / len(accuracy):
         return (
-            f"Look at the inputs first: balanced accuracy is {100 * metrics.balanced_accuracy:.0f} %, near chance, or "
-            "no class responds to any spike; check checkpoint, normalisation, image size and the order of the classes."
+            f"Look at the inputs first: balanced accuracy is {100 * metrics.balanced_accuracy:.0f} %"
+            f"{', and no class responds to any spike' if unmoved else ', near chance'}; "
+            "check checkpoint, normalisation, image size and the order of the classes."
         )
     if metrics.sigma < above_noise(len(accuracy)) * noise:
         return f"Hardly worth operating: {spread}; this close to noise, gains were mostly lost in it."
-    axes = len(structure.singular_values)
-    few = f" Few axes to move along (effective rank {structure.effective_rank:.1f} of {axes}): expect a smaller gain."
     return (
-        f"Worth a comparison: {spread}.{few if structure.effective_rank < FEW_AXES * axes else ''} Nobody can say "
-        "beforehand how much goes, or whether a class bias does as well: hessian-surgery compare measures it."
+        f"Worth a comparison: {spread}.{_few_axes(structure)} Nobody can say beforehand whether operate "
+        "gains more than class biases do: hessian-surgery compare measures it."
     )
+
+
+def _few_axes(structure: SensitivityStructure | None) -> str:
+    """What few axes to move along mean, if there are few."""
+    axes = 0 if structure is None else len(structure.singular_values)
+    if structure is None or structure.effective_rank >= FEW_AXES * axes:
+        return ""
+    return f" Few axes to move along (effective rank {structure.effective_rank:.1f} of {axes}): expect a smaller gain."

@@ -18,7 +18,7 @@ from hessian_surgery.report import page_charts
 from hessian_surgery.report.class_search import class_data, search_box
 from hessian_surgery.report.figure_data import make_spikes, spike_responses, weakest_and_strongest
 from hessian_surgery.report.page import Section, make_page
-from hessian_surgery.report.provenance import facts_of, reproduction
+from hessian_surgery.report.provenance import facts_of, reproduction, subject
 from hessian_surgery.report.responses import responses_section
 from hessian_surgery.report.spectrum import spectrum_section
 
@@ -31,30 +31,33 @@ PAIRS = 20
 def diagnosis_page(content: dict[str, Any]) -> str:
     """Make the whole page from the contents of `diagnosis.json`."""
     metrics = content["metrics"]
-    structure = content["structure"]
-    axes = len(structure["singular_values"])
-    tolerance = content["tolerance"]
     figures = {
         "σ": f"<strong>{percent(metrics['sigma'])}</strong> pp",
         "Worst class": f"<strong>{percent(metrics['worst'])}</strong> %",
         "Accuracy": f"<strong>{percent(metrics['accuracy'])}</strong> %",
-        "Effective rank of S": f"<strong>{structure['effective_rank']:.1f}</strong> of {axes}",
     }
-    spikes = make_spikes(content["eigenvalues"], content["residuals"], tolerance)
-    sections = [
-        _warnings(content),
-        _classes(content),
-        responses_section(spike_responses(content)),
-        spectrum_section(spikes, tolerance),
-        reproduction("diagnose", content["inputs"], facts_of(content), content["hashes"]),
-    ]
-    opening = f'<p class="verdict advice">{text(content["advice"])}</p>{tiles(figures)}'
-    return make_page("Diagnosis report", opening, sections)
+    sections = [_warnings(content), _classes(content)]
+    if "structure" in content:
+        structure = content["structure"]
+        axes = len(structure["singular_values"])
+        figures["Effective rank of S"] = f"<strong>{structure['effective_rank']:.1f}</strong> of {axes}"
+        tolerance = content["tolerance"]
+        spikes = make_spikes(content["eigenvalues"], content["residuals"], tolerance)
+        sections += [responses_section(spike_responses(content)), spectrum_section(spikes, tolerance)]
+    sections.append(reproduction("diagnose", content["inputs"], facts_of(content), content["hashes"]))
+    opening = f'<p class="verdict advice">{text(content["advice"])}</p>{_forecast(content)}{tiles(figures)}'
+    return make_page("Diagnosis report", opening + subject(content), sections)
+
+
+def _forecast(content: dict[str, Any]) -> str:
+    """The forecast; diagnoses of earlier versions have none."""
+    forecast = content.get("forecast")
+    return f'<p class="note">{text(forecast["sentence"])}</p>' if forecast else ""
 
 
 def _warnings(content: dict[str, Any]) -> Section:
     lines = [text(line) for line in content["warnings"]]
-    entangled = content["structure"]["entangled"]
+    entangled = content["structure"]["entangled"] if "structure" in content else []
     lines += [
         f"every spike moves {name(one)} and {name(other)} in opposite directions" for one, other in entangled[:PAIRS]
     ]

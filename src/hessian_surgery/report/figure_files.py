@@ -47,13 +47,13 @@ def run_figures(run: Run) -> "dict[str, Figure]":
 def diagnosis_figures(content: dict[str, Any]) -> "dict[str, Figure]":
     """Draw every figure of a diagnosis, the contents of `diagnosis.json`; keys are file names."""
     metrics = content["metrics"]
-    tolerance = content["tolerance"]
-    spikes = make_spikes(content["eigenvalues"], content["residuals"], tolerance)
-    return {
-        "classes": draw_classes(content["classes"], {"accuracy": (metrics["per_class"], metrics["interval"])}),
-        "responses": draw_responses(spike_responses(content)),
-        "spectrum": draw_spectrum(spikes, tolerance),
-    }
+    figures = {"classes": draw_classes(content["classes"], {"accuracy": (metrics["per_class"], metrics["interval"])})}
+    if "eigenvalues" in content:
+        tolerance = content["tolerance"]
+        spikes = make_spikes(content["eigenvalues"], content["residuals"], tolerance)
+        figures["responses"] = draw_responses(spike_responses(content))
+        figures["spectrum"] = draw_spectrum(spikes, tolerance)
+    return figures
 
 
 def save_figures(folder: Path, figures: "dict[str, Figure]") -> None:

@@ -45,6 +45,18 @@ def reproduction(
     return Section("reproduce", "How to reproduce this", how + facts_table)
 
 
+def subject(content: Mapping[str, Any]) -> str:
+    """Name model, data and date in a line; empty in files of earlier versions, which lack them."""
+    if not content.get("model"):
+        return ""
+    source = content["inputs"].get("checkpoint") or content["inputs"].get("model")
+    model = content["model"] + (f" ({source})" if source else "")
+    images = [f"{part['images']:,} images, SHA-256 {part['sha256'][:12]}…" for part in content["data"].values()]
+    given = [content["inputs"][key] for key in ("data", "calibration_data") if key in content["inputs"]]
+    day = content["date"][:16].replace("T", " ")
+    return f'<p class="note">Model {text(model)}; data {text(", ".join([*given, *images]))}; {day} UTC.</p>'
+
+
 def facts_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """Collect date, model, seed, time and environment from the contents of a JSON file."""
     seconds = {"seconds": f"{content['seconds']:.1f}"} if "seconds" in content else {}

@@ -96,7 +96,8 @@ def examine_model(
         observer: told about progress.
     """
     config = config or SurgeryConfig()
-    diagnosis = diagnose(model, training_data=parts.training, calibration_data=parts.calibration, config=config)
+    training, calibration = parts.training, parts.calibration
+    diagnosis = diagnose(model, training_data=training, calibration_data=calibration, config=config, spikes="auto")
     fronts = compare(
         model,
         data=join_sets(parts.calibration, parts.heldout),

@@ -156,5 +156,5 @@ def test_advice_names_options_that_are_predicted_to_meet_a_criterion(tmp_path):
     assert accepted.findings.verdict.tone == "mixed"
     without = with_criteria(replace(outcome, front=None), found)
     cat, dog = (one.advice for one in without.findings.criteria if not one.met)
-    assert cat == "protect=('dog', 'cat'), max_drop=0.1 asks for it"
-    assert dog == "targets={'dog': 0.6} asks for it"
+    assert cat == "the plan kept to it on the calibration images: give more of these, or less than 0.1"
+    assert dog == "the plan aimed at it: give limits or budget more room, or ask for less"

@@ -111,6 +111,6 @@ def test_an_operation_that_does_not_fit_says_so_before_it_starts(trained, digits
     monkeypatch.setattr(memory_plan, "free_room", lambda device: Room(10**7, 10**7, 10**5))
     monkeypatch.setattr(prepare, "finite_logits", lambda *_: pytest.fail("it has started"))
     parts = {"training_data": digits_parts.training, "calibration_data": digits_parts.calibration}
-    with pytest.raises(hs.InputError, match=r"basis: 9 spikes need .* --basis device would fit"):
+    with pytest.raises(hs.InputError, match=r"basis: 9 spikes need .* basis='device' would fit"):
         search = hs.SpikeSearch(basis="disk", hessian_samples=8)
         hs.diagnose(trained, **parts, config=replace(quick, search=search), spikes="auto")

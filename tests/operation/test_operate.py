@@ -121,7 +121,7 @@ def test_run_folder(outcome, tmp_path, digits_parts):
 
 METRICS = {"accuracy", "balanced_accuracy", "sigma", "worst", "per_class", "count", "interval"}
 RESULT = {
-    *("front", "ended", "date", "plain", "changed", "recalibrated", "costs", "simpler", "model", "data"),
+    *("front", "ended", "date", "plain", "changed", "recalibrated", "costs", "simpler", "model", "data", "noun"),
     *("schema_version", "method", "classes", "seed", "before", "after", "iterations", "verdict", "warnings"),
     *("asked", "promises", "tests", "deciles", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
 }

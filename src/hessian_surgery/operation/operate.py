@@ -76,6 +76,14 @@ def operate(
         resume: continue from the state in `folder`, if there is one.
         front: also predict other objectives and budgets, for the report's explorer; not with folds.
         observer: is told about progress.
+
+    Example:
+        >>> outcome = hs.operate(
+        ...     model, training_data=train, calibration_data=calibration, heldout_data=heldout,
+        ...     config=hs.SurgeryConfig(budget=0.005), accept={"maximum_drop": "20pp"},
+        ... )
+        >>> outcome.verdict.outcome, outcome.accepted
+        ('better', True)
     """
     started = time.perf_counter()
     _require_one(heldout_data, folds)

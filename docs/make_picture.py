@@ -7,17 +7,17 @@ import io
 from rich.console import Console
 
 import hessian_surgery as hs
-from hessian_surgery.cli.progress import TerminalObserver
 from hessian_surgery.cli.tables import print_findings
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.model.smallnet import train_smallnet
+from hessian_surgery.operation.progress import ShownProgress
 
 console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
 parts = open_data("digits", seed=0)
 net = train_smallnet(parts.training, seed=0)
 config = hs.SurgeryConfig()
 console.print("[bold]$ hessian-surgery demo[/]")
-terminal = TerminalObserver(console, config.iterations)
+terminal = ShownProgress(console)
 outcome = hs.operate(
     net,
     training_data=parts.training,

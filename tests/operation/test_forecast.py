@@ -18,7 +18,7 @@ CLASSES = 5
 
 def forecast(model: nn.Module, parts: Parts, **options) -> Forecast:
     config = hs.SurgeryConfig(**options)
-    problem, _ = prepare(model, parts.training, parts.calibration, config, directions=False)
+    problem, _ = prepare(model, parts.training, parts.calibration, config)
     return make_forecast(problem)
 
 

@@ -129,7 +129,15 @@ def scripted():
     data = hs.as_labelled((torch.randn(30, 2), torch.arange(30) % 3))
     config = hs.LoopConfig(iterations=4)
     space = hs.parameter_space(model)
-    return Problem(hs.Classifier(model), space, data, config, BASE, torch.zeros(30, 3), torch.full((3,), 10))
+    return Problem(
+        classifier=hs.Classifier(model),
+        space=space,
+        calibration_data=data,
+        config=config,
+        base=BASE,
+        logits=torch.zeros(30, 3),
+        training_counts=torch.full((3,), 10),
+    )
 
 
 @pytest.mark.parametrize(("returned", "weight"), [("best", 2.0), ("last", 4.0)])

@@ -16,7 +16,6 @@ from hessian_surgery.cli.configs import choose_config
 from hessian_surgery.cli.folders import check_comparison_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, choose_device, digits_net, open_model, recorded_options
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.progress import BarObserver
 from hessian_surgery.cli.tables import print_fronts
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.compare import compare as compare_model
@@ -31,6 +30,7 @@ from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.parse_numbers import parse_amounts
 from hessian_surgery.report.comparison_page import comparison_page
 from hessian_surgery.report.figure_files import save_figures
@@ -77,12 +77,12 @@ def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, Opene
     """Run the comparison; return it with the model, or None if there are only logits."""
     if options.logits is not None:
         outputs = load_logits(options.logits)
-        with BarObserver(notes()) as observer:
+        with ShownProgress(notes()) as observer:
             return compare_logits(outputs, protocol, observer), None
     config = choose_config(options)
     opened, images = open_with_images(options)
     print_notes(opened.remarks)
-    with BarObserver(notes()) as observer:
+    with ShownProgress(notes()) as observer:
         fronts = compare_model(
             opened.model,
             data=images,

@@ -14,13 +14,13 @@ from hessian_surgery.cli.folders import check_empty, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.operate import show_cost
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.progress import TerminalObserver
 from hessian_surgery.cli.tables import print_diagnosis
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.paper.diagnosis import Diagnosis, Spikes, probing_config
 from hessian_surgery.paper.diagnosis import diagnose as diagnose_model
 from hessian_surgery.parse_numbers import parse_whole_numbers
@@ -93,7 +93,7 @@ def run_diagnosis(
     opened: OpenedModel, config: OperationConfig, spikes: Spikes | None, epsilon: float | None
 ) -> Diagnosis:
     """Diagnose a model, with a progress bar."""
-    with TerminalObserver(notes(), 1, opened.remarks) as observer:
+    with ShownProgress(notes(), opened.remarks) as observer:
         return diagnose_model(
             opened.model,
             training_data=opened.parts.training,

@@ -15,7 +15,6 @@ from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.option_names import as_options
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.progress import BarObserver, TerminalObserver
 from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
@@ -26,6 +25,7 @@ from hessian_surgery.operation.cost import check_memory, estimate_cost, try_oper
 from hessian_surgery.operation.folds import check_folds
 from hessian_surgery.operation.operate import operate as operate_on_model
 from hessian_surgery.operation.outcome import Outcome, read_result
+from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.report.figure_files import run_figures, save_figures
 from hessian_surgery.report.run import load_run, run_of
 from hessian_surgery.report.run_page import run_page
@@ -91,7 +91,7 @@ def operate_on(
     if folds is not None:
         sizes = f"operating on {labelled} {noun}, without each of {folds} folds in turn, which judges"
     try:
-        with TerminalObserver(notes(), config.total_iterations, (*opened.remarks, sizes)) as terminal:
+        with ShownProgress(notes(), (*opened.remarks, sizes)) as terminal:
             outcome = operate_on_model(
                 opened.model,
                 training_data=parts.training,
@@ -149,7 +149,7 @@ def show_cost(opened: OpenedModel, config: OperationConfig, as_json: bool, folds
     classifier = opened.classifier
     heldout = parts.heldout if folds is None else None
     check_classifier(classifier, parts.calibration)
-    with BarObserver(notes()) as bar:
+    with ShownProgress(notes()) as bar:
         trial = try_operation(classifier, parts.calibration, config, partial(bar.stage, "trial"))
     cost = estimate_cost(classifier, parts.training, parts.calibration, config, folds, heldout, trial)
     if as_json:

@@ -8,7 +8,6 @@ from typing import Any
 from hessian_surgery.cli.configs import choose_search
 from hessian_surgery.cli.inputs import choose_device, open_model
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.progress import BarObserver
 from hessian_surgery.cli.study_options import PredictorsOptions
 from hessian_surgery.comparison.entries import parse_entry
 from hessian_surgery.curvature.search import SpikeSearch
@@ -17,6 +16,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, read_json, write_json, write_text
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies.model_zoo import RECIPES, train_net
 from hessian_surgery.studies.predictors import Case, examine_model, load_cases, make_case
@@ -77,7 +77,7 @@ def _zoo(options: PredictorsOptions) -> Iterator[Case]:
         recipe = replace(recipe, seed=recipe.seed + options.seed)
         notes().print(f"{i}/{options.nets} {group}: {recipe}", highlight=False)
         net, parts = train_net(recipe, spec, options.per_class, options.image_size)
-        with BarObserver(notes()) as observer:
+        with ShownProgress(notes()) as observer:
             yield examine_model(
                 net.to(device),
                 parts,
@@ -105,7 +105,7 @@ def _own(options: PredictorsOptions) -> Iterator[Case]:
         }
         parts = replace(parts, **capped)
     stem = [options.checkpoint.stem] if options.checkpoint else []
-    with BarObserver(notes()) as observer:
+    with ShownProgress(notes()) as observer:
         yield examine_model(
             opened.model,
             parts,

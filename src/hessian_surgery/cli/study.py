@@ -11,12 +11,12 @@ from hessian_surgery.cli.configs import choose_search
 from hessian_surgery.cli.inputs import OpenedModel, open_model
 from hessian_surgery.cli.options import StudyOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.progress import BarObserver
 from hessian_surgery.cli.study_options import BulkWalkOptions, ProbeOptions, StabilityOptions
 from hessian_surgery.data.sources import PARTS
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import write_json
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.parse_numbers import parse_whole_numbers
 from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies import bulk_walk, effective_rank, linearization, stability
@@ -77,7 +77,7 @@ def run_study(
     print_notes(opened.remarks)
     images = [getattr(opened.parts, part) for part in needs]
     given = {key: value for key, value in own.items() if value is not None}
-    with BarObserver(notes()) as observer, _log_shown():
+    with ShownProgress(notes()) as observer, _log_shown():
         result = function(
             opened.model,
             *images,

@@ -153,7 +153,6 @@ def _run_entries(
     """Run the entries that share a trunk."""
     results: list[EntryResult] = []
     for entry in entries:
-        context.observer.remark(f"running {entry.name}")
         seconds = context.seconds_before + _family_seconds(entry, context.outputs)
         results += run_entry(entry, replace(context, seconds_before=seconds), model, folder)
     return results

@@ -123,7 +123,7 @@ def _compute_family(
         images,
         outputs.logits,
         problem.batch_size,
-        partial(observer.stage, name),
+        partial(observer.stage, f"directions: {name}"),
     )
     if name == "class-gradients":
         return class_gradients(probe, model.training_data, config.seed)
@@ -131,4 +131,4 @@ def _compute_family(
         return random_directions(probe, count, config.seed)
     storage = plan_basis(model.classifier, problem.space, model.training_data, config.search, count, example=images)
     finder = replace(finder_of(problem), count=count, storage=storage)
-    return spike_directions(probe, finder.find(iteration=1, progress=partial(observer.stage, "lanczos")))
+    return spike_directions(probe, finder.find(iteration=1, progress=partial(observer.stage, "finding spikes")))

@@ -120,6 +120,7 @@ def _run_with_budgets(
     predicted = {budget: torch.full((count, len(context.base.labels)), -1) for budget in budgets}
     reasons: dict[float | None, dict[int, str]] = {budget: {} for budget in budgets}
     started = time.perf_counter()
+    context.observer.stage(entry.name, 0, count)
     for i, split in enumerate(context.splits):
         for budget, found in predict(split).items():
             if isinstance(found, str):

@@ -147,7 +147,7 @@ class SpikeFinder:
             operator: by default the Hessian at the present weights.
             iteration: with the seed, fixes the start vector, and the batch if it is redrawn.
             deflated: orthonormal vectors (k, p) to take out of the operator, such as known spikes.
-            progress: called with (steps taken, the most steps possible).
+            progress: called with (steps taken, how many there are likely to be).
 
         Raises:
             NoSpikes: no eigenvalue is positive.

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from hessian_surgery.curvature.lanczos import STEPS_PER_SPIKE
 from hessian_surgery.curvature.memory import GRAPH_FACTOR, Room, free_room, input_bytes, saved_bytes
 from hessian_surgery.curvature.memory_plan import basis_bytes, describe_storage
 from hessian_surgery.curvature.search import plan_basis
@@ -30,9 +31,6 @@ from hessian_surgery.operation.memory_stages import (
 from hessian_surgery.operation.stage_seconds import seconds_by_stage
 from hessian_surgery.operation.trial import Trial, try_passes
 from hessian_surgery.types import Progress
-
-# Lanczos steps per spike until convergence: 2 to 3 on ResNet-50 and the digits net.
-STEPS_PER_SPIKE = 3
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ def estimate_cost(
         basis=basis,
         graph_bytes=sizes.graph or MICRO * saved,
         data_bytes=sizes.images * sizes.image,
-        stages=tuple(_stage(stage, seconds, space.device) for stage in memory),
+        stages=tuple(_stage(s, seconds, space.device) for s in memory if folds is None or s.name != "front"),
         spilled=spilled(memory, classifier.device),
     )
 

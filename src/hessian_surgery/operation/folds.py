@@ -202,9 +202,11 @@ def _one_fold(
     shifts = ending.biases
     bias = None if shifts is None else answers_of(logits + logits.new_tensor(shifts), shown.labels)
     step = space.flatten(space.parameters) - start
+    observer.stage("report", 0, 1)
     recalibrate(part)
     space.round_to(kept.stored_as or {})
     answers = answer(problem.classifier, shown, problem.batch_size)
+    observer.stage("report", 1, 1)
     if place is not None:
         said = {"identity": identity, "iterations": str(len(records))} | passes_metadata(problem)
         of_bias = {f"bias.{name}": t for name, t in (vars(bias) if bias else {}).items()}

@@ -1,13 +1,14 @@
 """`history.jsonl`: a line for each iteration, written as it ends."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import append_text, write_text
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.schedule import Expected
 
 
 class HistoryWriter(Observer):
@@ -31,6 +32,10 @@ class HistoryWriter(Observer):
     def remark(self, text: str) -> None:
         """Pass it on."""
         self._inner.remark(text)
+
+    def expect(self, stages: Callable[[], Sequence[Expected]], in_seconds: bool = True) -> None:
+        """Pass it on."""
+        self._inner.expect(stages, in_seconds)
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Pass it on."""

@@ -96,14 +96,16 @@ def iterate(
             require_reachable(goal, found.candidates.steps, problem.calibration_data.classes)
         biases = fit_class_bias(problem, found, goal) if first else state.biases
     with timed(seconds, "front"):
-        front = find_front(problem, found) if first and problem.with_front else None
-        observer.stage("plan", 1, 1)
+        front = None
+        if first and problem.with_front:
+            observer.stage("front", 0, 1)
+            front = find_front(problem, found)
     with timed(seconds, "measure"):
+        observer.stage("measure", 0, 1)
         tried = try_proposal(problem, goal, found, proposal)
         taken = tried if tried and tried.kept else None
         if taken:
             problem.space.perturb(taken.step)
-        observer.stage("measure", 1, 1)
     record = _record(problem, state, found, proposal, tried, seconds)
     finished = not taken or not is_worth_another(proposal.gain)
     following = replace(state, iteration=state.iteration + 1, finished=finished, front=state.front or front)

@@ -6,7 +6,7 @@ from typing import Any
 from hessian_surgery.data.data_hash import data_hash
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.leaks import HashedPart, Leak, find_copies, find_leaks, hash_part, hash_training
-from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.problem import Inputs
 
 
 @dataclass(frozen=True)
@@ -40,28 +40,28 @@ class LeakCheck:
         return {"training": self.training, "compared": self.compared, "shared": shared}
 
 
-def check_leaks(problem: Problem[Any], training: LabelledSet, heldout: LabelledSet | None) -> LeakCheck:
+def check_leaks(inputs: Inputs[Any], training: LabelledSet, heldout: LabelledSet | None) -> LeakCheck:
     """Compare the parts; no image is read again that is not in memory.
 
     Args:
-        problem: what is operated on.
+        inputs: what is operated on.
         training: the training images.
         heldout: the held-out images; None if the calibration images are divided into folds.
 
     Raises:
         InputError: two parts share too many images.
     """
-    drawn = [] if problem.gradient_data is None else [problem.gradient_data]
-    if problem.finder is not None and problem.finder.data.in_memory:
-        drawn.append(problem.finder.data)
+    drawn = [] if inputs.gradient_data is None else [inputs.gradient_data]
+    if inputs.finder is not None and inputs.finder.data.in_memory:
+        drawn.append(inputs.finder.data)
     trained = hash_training(training, drawn)
-    calibration = hash_part(problem.calibration_data, "calibration_data")
+    calibration = hash_part(inputs.calibration_data, "calibration_data")
     parts = [calibration] if heldout is None else [calibration, hash_part(heldout, "heldout_data")]
     leaks = find_leaks([trained, *parts], min(part.total for part in parts))
     firsts, copies = find_copies(calibration)
     if heldout is None and copies:
         leaks = (*leaks, copies)
-    named = {"training": (training, trained), "calibration": (problem.calibration_data, calibration)}
+    named = {"training": (training, trained), "calibration": (inputs.calibration_data, calibration)}
     if heldout is not None:
         named["heldout"] = (heldout, parts[1])
     data = {name: {"images": len(own), "sha256": _hash(own, hashed)} for name, (own, hashed) in named.items()}

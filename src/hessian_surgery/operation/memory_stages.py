@@ -145,6 +145,7 @@ def memory_by_stage(sizes: Sizes, room: Room) -> tuple[StageMemory, ...]:
     else:
         work = _passing(max(sizes.gradient, sizes.forward), 2 * sizes.vector)
         found.append(StageMemory("sensitivity", (*kept, *work)))
+        found.append(StageMemory("measure", (*kept, *_passing(sizes.forward, 3 * sizes.vector))))
     report = [Part("copies of weights", sizes.state, "host"), Part("activations", sizes.forward, "device")]
     drawn = Part("candidates", 2 * LONG * REPORT_RESAMPLES * sizes.classes, "host")
     found.append(StageMemory("report", (*data, *copies, *report, drawn)))

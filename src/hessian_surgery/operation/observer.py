@@ -1,10 +1,11 @@
 """Observer: what is told about an operation's progress."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from hessian_surgery.operation.iteration_record import IterationRecord
+from hessian_surgery.operation.schedule import Expected
 
 
 class Observer:
@@ -22,11 +23,20 @@ class Observer:
     def remark(self, text: str) -> None:
         """Take note of what a person should know before the work begins."""
 
+    def expect(self, stages: Callable[[], Sequence[Expected]], in_seconds: bool = True) -> None:
+        """Take note that the input has been checked; `stages` says what is to come, if called.
+
+        With `in_seconds` false, what it says are shares of a time that is not known.
+        """
+
     def fold(self, number: int, total: int) -> None:
         """Take note that the operation without fold `number` of `total` begins."""
 
     def stage(self, name: str, done: int, total: int) -> None:
-        """Take note that `done` of `total` units of a stage, such as "lanczos", are finished."""
+        """Take note that `done` of `total` units of a stage, such as "directions", are finished.
+
+        A stage is told with 0 done when it begins.
+        """
 
     def iteration(self, record: IterationRecord) -> None:
         """Take note of a finished iteration."""

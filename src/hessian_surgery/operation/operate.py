@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +12,34 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessian_surgery.data.checks import require_images
-from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
-from hessian_surgery.errors import InputError, require
+from hessian_surgery.data.labelled import Data, as_labelled
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.evidence.simpler import Simpler, make_simpler
 from hessian_surgery.model.classifier import Classifier, as_classifier
-from hessian_surgery.model.evaluation import Answers, answer, answers_of, finite_logits
+from hessian_surgery.model.evaluation import Answers, answer, answers_of
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.model.passes import Passes
-from hessian_surgery.operation.acceptance_criteria import Accept, as_criteria
+from hessian_surgery.operation.acceptance_criteria import Accept, Criteria, as_criteria
 from hessian_surgery.operation.accepted import with_criteria
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.cost import check_memory
 from hessian_surgery.operation.driver import Ending, run_in_folder, why_ended
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.expected import expected_operation
 from hessian_surgery.operation.findings import Findings, make_findings
-from hessian_surgery.operation.folds import Kept, divide, folds_ended, operate_in_folds
+from hessian_surgery.operation.folds import Kept, folds_ended, operate_in_folds
 from hessian_surgery.operation.front import describe_front
 from hessian_surgery.operation.iteration_record import IterationRecord
-from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
+from hessian_surgery.operation.judge import CheckedJudge, Judge, check_judge, measure_judge, require_one
+from hessian_surgery.operation.leak_check import LeakCheck
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import Outcome
-from hessian_surgery.operation.problem import Problem, prepare
-from hessian_surgery.operation.recalibration import check_recalibration, head_of, recalibrate
+from hessian_surgery.operation.problem import Inputs, Problem, check_inputs, measure_start
+from hessian_surgery.operation.progress import watched
+from hessian_surgery.operation.recalibration import head_of, recalibrate
 from hessian_surgery.operation.state_file import load_passes
 from hessian_surgery.operation.warnings import find_warnings
 from hessian_surgery.weights.changed import WeightChanges, count_changes
@@ -58,6 +60,7 @@ def operate(
     resume: bool = False,
     front: bool = False,
     observer: Observer | None = None,
+    progress: bool = False,
 ) -> Outcome:
     """Operate on a model in place; if anything goes wrong, the starting weights are restored.
 
@@ -76,6 +79,7 @@ def operate(
         resume: continue from the state in `folder`, if there is one.
         front: also predict other objectives and budgets, for the report's explorer; not with folds.
         observer: is told about progress.
+        progress: show a bar on stderr, or a line now and then where that is no terminal.
 
     Example:
         >>> outcome = hs.operate(
@@ -86,59 +90,41 @@ def operate(
         ('better', True)
     """
     started = time.perf_counter()
-    _require_one(heldout_data, folds)
+    require_one(heldout_data, folds)
     training, calibration = as_labelled(training_data), as_labelled(calibration_data)
     kept = Kept(Path(folder) if folder else None, resume, stored_as)
     heldout = None if heldout_data is None else as_labelled(heldout_data)
     criteria = as_criteria(accept, calibration.classes)
-    check_memory(as_classifier(model), training, calibration, heldout, config or SurgeryConfig())
-    problem, before = prepare(model, training, calibration, config or SurgeryConfig(), _passes(kept))
-    judge = _judge(problem, before, training, heldout, folds)
+    config = config or SurgeryConfig()
+    with watched(observer, progress) as observer:
+        check_memory(as_classifier(model), training, calibration, heldout, config)
+        inputs = check_inputs(model, training, calibration, config)
+        checked = check_judge(inputs, training, heldout, folds)
+        observer.expect(partial(expected_operation, inputs, training, checked.heldout, folds, front))
+        outcome = _begin(inputs, checked, criteria, front, kept, observer)
+    return replace(outcome, seconds=time.perf_counter() - started)
+
+
+def _begin(
+    inputs: Inputs[Any],
+    checked: CheckedJudge,
+    criteria: Criteria | None,
+    front: bool,
+    kept: Kept,
+    observer: Observer,
+) -> Outcome:
+    """Measure the starting model, and operate; after an error the starting weights come back."""
+    observer.stage("prepare", 0, 2)
+    problem, before = measure_start(inputs, _passes(kept))
+    observer.stage("prepare", 1, 2)
+    judge = measure_judge(problem, before, checked)
     start = problem.space.snapshot()
     problem = replace(problem, criteria=criteria, with_front=front)
     try:
-        outcome = _operate(problem, before, judge, start, kept, observer or Observer())
-        return replace(outcome, seconds=time.perf_counter() - started)
+        return _operate(problem, before, judge, start, kept, observer)
     except BaseException:
         problem.space.restore(start)
         raise
-
-
-@dataclass(frozen=True)
-class Judge:
-    """The images that an operation is judged on.
-
-    Attributes:
-        heldout: the held-out images; None if the calibration images are divided into folds.
-        before: the starting model's answers to the images that judge.
-        logits: its logits (N, C) of the held-out images; None with folds.
-        fold_of: the fold (n,) of each calibration image, from 0; None with held-out images.
-        leaks: the images that the parts of the data share.
-    """
-
-    heldout: LabelledSet | None
-    before: Answers
-    logits: Tensor | None
-    fold_of: Tensor | None
-    leaks: LeakCheck
-
-    @property
-    def folds(self) -> int | None:
-        """How many folds there are; None with held-out images."""
-        return None if self.fold_of is None else int(self.fold_of.max()) + 1
-
-
-def _judge(
-    problem: Problem[Any], before: Answers, training: LabelledSet, heldout: LabelledSet | None, folds: int | None
-) -> Judge:
-    """Check the images that judge against the others; divide them into folds if so asked."""
-    heldout = None if heldout is None else _heldout(problem, heldout)
-    leaks = check_leaks(problem, training, heldout)
-    if heldout is not None:
-        logits = finite_logits(problem.classifier, heldout, problem.batch_size)
-        return Judge(heldout, answers_of(logits, heldout.labels), logits, None, leaks)
-    assert folds is not None  # `_require_one` has seen to it
-    return Judge(None, before, None, divide(problem.calibration_data, folds, leaks.firsts, problem.config.seed), leaks)
 
 
 @dataclass(frozen=True)
@@ -179,23 +165,25 @@ def _operate(
     problem: Problem[Any], before: Answers, judge: Judge, start: Snapshot, kept: Kept, observer: Observer
 ) -> Outcome:
     """The operation that is delivered, and its evidence; the patched weights stay in the module."""
-    check_recalibration(problem)
     module = problem.classifier.module
     base_weights = stored_state(module, kept.stored_as)
     for sentence in judge.leaks.sentences:
         observer.remark(sentence)
     algorithm = algorithm_of(problem.config)
     done = _run(problem, before, judge, start, kept, observer)
+    observer.stage("report", 0, 3)
     changed = _changes(problem, base_weights, kept)
     temperature = recalibrate(problem)
     problem.space.round_to(kept.stored_as or {})
     data = problem.calibration_data
     after = answer(problem.classifier, data, problem.batch_size)
+    observer.stage("report", 1, 3)
     calibration = BeforeAfter(data.classes, data.index, data.labels, before, after)
     warnings = find_warnings(problem, judge.heldout, done.records, done.ending.accuracy, calibration)
     data = judge.heldout or data
     after = done.answers or answer(problem.classifier, data, problem.batch_size)
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)
+    observer.stage("report", 2, 3)
     asked, seed = algorithm.asked(problem), problem.config.seed
     warnings += judge.leaks.sentences
     findings = make_findings(
@@ -247,23 +235,6 @@ def _simpler(held: BeforeAfter, done: _Done, seed: int) -> Simpler | None:
 def _passes(kept: Kept) -> Passes | None:
     """How the run that is resumed made its passes; None if none is."""
     return load_passes(kept.folder) if kept.folder and kept.resume else None
-
-
-def _require_one(heldout_data: Data | None, folds: int | None) -> None:
-    """Refuse held-out data and folds together, and neither."""
-    if heldout_data is not None and folds is not None:
-        raise InputError(f"folds: got {folds}, and heldout_data as well; give one of the two")
-    if heldout_data is None and folds is None:
-        raise InputError("heldout_data: missing; give held-out images, or folds=5 to judge without them")
-    require(folds is None or folds >= 2, "folds", folds, "at least 2")
-
-
-def _heldout(problem: Problem[Any], heldout: LabelledSet) -> LabelledSet:
-    """The held-out images, checked."""
-    require_images(heldout.labels, heldout.classes, "heldout_data")
-    if heldout.classes != problem.calibration_data.classes:
-        raise InputError("heldout_data: its classes are not those of calibration_data")
-    return heldout.resident(problem.classifier.device)
 
 
 def _front(ending: Ending, findings: Findings) -> dict[str, Any] | None:

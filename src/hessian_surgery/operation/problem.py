@@ -1,6 +1,6 @@
 """Problem: a checked and measured model, the images it is operated with, and the choices."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
@@ -24,36 +24,45 @@ from hessian_surgery.types import Array
 Config = TypeVar("Config", bound=OperationConfig)
 
 
-@dataclass(frozen=True)
-class Problem(Generic[Config]):
-    """What is operated on, fixed for the whole run.
+@dataclass(frozen=True, kw_only=True)
+class Inputs(Generic[Config]):
+    """What has been checked, before anything is measured.
 
     Attributes:
         classifier: the model, at its present weights.
         space: the weights that may move.
         calibration_data: the images that every decision is made on.
         config: the choices.
-        base: class accuracies (C,) of the starting model on the calibration data.
-        logits: the starting model's logits of the calibration images (N, C), on the host.
         training_counts: images of each class (C,) in the training data.
         finder: finds spikes; None if none are sought.
         gradient_data: the training images of the class gradients; None if there are none.
         notes: what should be said about model and data.
-        batch_size: images per forward pass.
-        criteria: acceptance criteria for the held-out images; None if there are none.
-        with_front: whether other objectives and budgets are predicted too, for a report.
     """
 
     classifier: Classifier
     space: ParameterSpace
     calibration_data: LabelledSet
     config: Config
-    base: Array
-    logits: Tensor
     training_counts: Tensor
     finder: SpikeFinder | None = None
     gradient_data: LabelledSet | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem(Inputs[Config]):
+    """What is operated on, fixed for the whole run; `Inputs` describes the other attributes.
+
+    Attributes:
+        base: class accuracies (C,) of the starting model on the calibration data.
+        logits: the starting model's logits of the calibration images (N, C), on the host.
+        batch_size: images per forward pass.
+        criteria: acceptance criteria for the held-out images; None if there are none.
+        with_front: whether other objectives and budgets are predicted too, for a report.
+    """
+
+    base: Array
+    logits: Tensor
     batch_size: int = BATCH_SIZE
     criteria: Criteria | None = None
     with_front: bool = False
@@ -80,7 +89,6 @@ def prepare(
     calibration_data: Data,
     config: Config,
     passes: Passes | None = None,
-    directions: bool = True,
 ) -> tuple[Problem[Config], Answers]:
     """Check model and data, and measure the starting model.
 
@@ -90,11 +98,21 @@ def prepare(
         calibration_data: images that every decision is made on.
         config: the choices.
         passes: how forward passes are made; None follows the config.
-        directions: False if none will be sought, so that no training image is read.
 
     Returns:
         The problem, and the starting model's answers to the calibration images.
     """
+    return measure_start(check_inputs(model, training_data, calibration_data, config), passes)
+
+
+def check_inputs(
+    model: nn.Module | Classifier,
+    training_data: Data,
+    calibration_data: Data,
+    config: Config,
+    directions: bool = True,
+) -> Inputs[Config]:
+    """Check model and data; see `prepare`. Without `directions` no training image is read."""
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
     refuse_half_precision(space)
@@ -110,17 +128,29 @@ def prepare(
     note = check_classifier(classifier, calibration)
     spikes = config.uses_spikes and directions
     finder = _make_finder(classifier, space, training, calibration, config) if spikes else None
-    calibration = calibration.resident(classifier.device)
-    passes = passes or choose_passes(classifier, calibration, config.batch_size)
-    classifier = passes.through(classifier)
-    logits = finite_logits(classifier, calibration, passes.batch_size)
-    before = answers_of(logits, calibration.labels)
-    base = class_accuracy(before.predicted, calibration.labels, classes)
-    gradients = gradient_images(training, config.seed).resident() if config.uses_gradients and directions else None
-    notes = (note,) if note else ()
-    counts = torch.bincount(training.labels, minlength=classes)
-    found = Problem(classifier, space, calibration, config, base, logits, counts, finder, gradients, notes)
-    return replace(found, batch_size=passes.batch_size), before
+    gradients = config.uses_gradients and directions
+    return Inputs(
+        classifier=classifier,
+        space=space,
+        calibration_data=calibration.resident(classifier.device),
+        config=config,
+        training_counts=torch.bincount(training.labels, minlength=classes),
+        finder=finder,
+        gradient_data=gradient_images(training, config.seed).resident() if gradients else None,
+        notes=(note,) if note else (),
+    )
+
+
+def measure_start(inputs: Inputs[Config], passes: Passes | None = None) -> tuple[Problem[Config], Answers]:
+    """Choose how passes are made, and measure the starting model; see `prepare`."""
+    data = inputs.calibration_data
+    passes = passes or choose_passes(inputs.classifier, data, inputs.config.batch_size)
+    classifier = passes.through(inputs.classifier)
+    logits = finite_logits(classifier, data, passes.batch_size)
+    before = answers_of(logits, data.labels)
+    base = class_accuracy(before.predicted, data.labels, len(data.classes))
+    known = vars(inputs) | {"classifier": classifier}
+    return Problem(**known, base=base, logits=logits, batch_size=passes.batch_size), before
 
 
 def _make_finder(

@@ -102,6 +102,7 @@ def _survey(
         spikes = _find_spikes(problem, iteration, observer)
         directions = find_directions(problem, logits, spikes, observer)
     with timed(seconds, "plan"):
+        observer.stage("plan", 0, 1)
         surrogate = make_surrogate(problem, logits, directions)
         candidates_for = partial(
             climb,
@@ -143,7 +144,8 @@ def _find_spikes(problem: Problem[SurgeryConfig], iteration: int, observer: Obse
     """The spikes at the present weights, if they are asked for."""
     if problem.finder is None:
         return None
-    return problem.finder.find(iteration=iteration, progress=partial(observer.stage, "lanczos"))
+    observer.stage("spikes", 0, 1)
+    return problem.finder.find(iteration=iteration, progress=partial(observer.stage, "spikes"))
 
 
 def find_directions(
@@ -154,6 +156,7 @@ def find_directions(
     data = problem.calibration_data
     done = count(1)
     units = _direction_units(problem, spikes)
+    observer.stage("directions", 0, units)
     probe = Probe(
         problem.classifier,
         problem.space,

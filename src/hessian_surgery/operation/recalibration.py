@@ -8,16 +8,16 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import Head, find_head
 from hessian_surgery.model.temperature import fit_temperature
-from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.problem import Inputs, Problem
 
 
-def head_of(problem: Problem[Any]) -> Head | None:
+def head_of(problem: Inputs[Any]) -> Head | None:
     """The last linear layer of the model; None if there is no plain one."""
     inputs, _ = next(problem.calibration_data.batches(2, problem.classifier.device))
     return find_head(problem.classifier, inputs)
 
 
-def check_recalibration(problem: Problem[Any]) -> None:
+def check_recalibration(problem: Inputs[Any]) -> None:
     """Refuse to recalibrate a model whose head cannot be found or may not move."""
     if not problem.config.recalibrate:
         return

@@ -46,11 +46,13 @@ def seconds_by_stage(
         slopes = sizes.directions * (images * trial.slope.seconds + MOVES * trial.vector)
         each["directions"] = (1 - 1 / iterations) * forward + differentiated * trial.gradient.seconds + slopes
         each["plan"] = sizes.aims * (measured + fits)
-        each["front"] = each["plan"] / iterations  # in the first iteration only
+        if operations == 1:
+            each["front"] = each["plan"] / iterations  # in the first iteration only; folds have none
         each["measure"] = forward
     else:
-        back = work.backward * images * trial.gradient.seconds
-        each["sensitivity"] = ((work.passes - 2 - work.backward) * forward + back) / iterations
+        back = work.backward * images * trial.gradient.seconds + work.extra_images * trial.forward.seconds
+        each["sensitivity"] = ((work.passes - 2 - iterations - work.backward) * forward + back) / iterations
+        each["measure"] = forward
     each["report"] = forward + heldout
     once = ("prepare", "report")
     return {name: operations * (1 if name in once else iterations) * taken for name, taken in each.items()}

@@ -16,9 +16,11 @@ from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import Answers
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_surgery
+from hessian_surgery.operation.expected import expected_diagnosis
 from hessian_surgery.operation.forecast import Forecast, make_forecast
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.problem import Problem, prepare
+from hessian_surgery.operation.problem import Problem, check_inputs, measure_start
+from hessian_surgery.operation.progress import watched
 from hessian_surgery.operation.warnings import convergence_warning, rare_class_warning
 from hessian_surgery.paper.amplitude import curvature_amplitude
 from hessian_surgery.paper.config import LoopConfig, as_loop
@@ -117,6 +119,7 @@ def diagnose(
     spikes: Spikes | None = None,
     epsilon: float | None = None,
     observer: Observer | None = None,
+    progress: bool = False,
 ) -> Diagnosis:
     """Find out whether an operation has anything to gain; change nothing.
 
@@ -132,6 +135,7 @@ def diagnose(
             says; by default none.
         epsilon: the probe's amplitude, with spikes; by default the loop's first amplitude.
         observer: told about progress.
+        progress: show a bar on stderr, or a line now and then where that is no terminal.
 
     Example:
         >>> found = hs.diagnose(model, training_data=train, calibration_data=calibration)
@@ -142,12 +146,17 @@ def diagnose(
         raise InputError(f"epsilon: got {epsilon:g}, but no spikes are probed; give spikes as well")
     config = config or SurgeryConfig()
     goal = as_surgery(config)
-    if spikes is None:
-        problem, before = prepare(model, training_data, calibration_data, goal, directions=False)
-        return _describe(problem, before, goal, None)
     goal.check_classes(as_labelled(calibration_data).classes)
-    probed, before = prepare(model, training_data, calibration_data, probing_config(config, spikes))
-    return _describe(probed, before, goal, _probe(probed, epsilon, observer or Observer()))
+    training = as_labelled(training_data)
+    probing = goal if spikes is None else probing_config(config, spikes)
+    with watched(observer, progress) as observer:
+        inputs = check_inputs(model, training, calibration_data, probing, directions=spikes is not None)
+        observer.expect(partial(expected_diagnosis, inputs, training))
+        observer.stage("prepare", 0, 1)
+        problem, before = measure_start(inputs)
+        found = None if spikes is None else _probe(problem, epsilon, observer)
+        observer.stage("forecast", 0, 1)
+        return _describe(problem, before, goal, found)
 
 
 def _describe(problem: Problem[Any], before: Answers, goal: SurgeryConfig, found: SpikeDiagnosis | None) -> Diagnosis:
@@ -178,11 +187,12 @@ def probing_config(config: OperationConfig, spikes: Spikes) -> LoopConfig:
     return loop if spikes == "auto" else replace(loop, search=replace(loop.search, spikes=spikes))
 
 
-def _probe(problem: Problem[LoopConfig], epsilon: float | None, observer: Observer) -> SpikeDiagnosis:
+def _probe(problem: Problem[Any], epsilon: float | None, observer: Observer) -> SpikeDiagnosis:
     """Find the spikes, and measure how the classes respond to them."""
     finder = finder_of(problem)
     observer.remark(finder.describe())
-    spectrum = finder.find(iteration=1, progress=partial(observer.stage, "lanczos"))
+    observer.stage("spikes", 0, 1)
+    spectrum = finder.find(iteration=1, progress=partial(observer.stage, "spikes"))
     if epsilon is None:
         epsilon = problem.config.amplitude or curvature_amplitude(float(spectrum.eigenvalues[0]))
     matrix = find_sensitivity(problem, spectrum, epsilon, observer)

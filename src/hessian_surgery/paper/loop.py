@@ -58,13 +58,13 @@ def iterate(problem: Problem[LoopConfig], state: LoopState, observer: Observer) 
     with timed(seconds, "plan"):
         step = make_plan(problem, state.accuracy, spectrum, matrix, controller.value)
     with timed(seconds, "measure"):
+        observer.stage("measure", 0, 1)
         before = problem.space.snapshot()
         problem.space.perturb(spectrum.combine(step.alpha))
         candidate = accuracies(problem.classifier, problem.calibration_data, problem.batch_size)
         signal = judge_candidate(candidate, state.accuracy, config)
         if not signal.accepted:
             problem.space.restore(before)
-        observer.stage("measure", 1, 1)
     kept = candidate if signal.accepted else state.accuracy
     labels = list(numbered("spike", len(spectrum)))
     record = LoopRecord(
@@ -119,6 +119,7 @@ def find_sensitivity(problem: Problem[LoopConfig], spectrum: Spectrum, epsilon: 
     more images at a time than a Hessian product does, whose graph is known to fit into memory.
     """
     config = problem.config
+    observer.stage("sensitivity", 0, 1)
     progress = partial(observer.stage, "sensitivity")
     size = problem.batch_size
     if config.sensitivity == "differences":
@@ -203,8 +204,9 @@ def _seek(
     """The spikes, and how well deflation worked; the operator's graph is freed on return."""
     iteration = state.iteration + 1
     finder = finder_of(problem)
+    observer.stage("spikes", 0, 1)
     operator = finder.operator(iteration=iteration)
-    progress = partial(observer.stage, "lanczos")
+    progress = partial(observer.stage, "spikes")
     spectrum = finder.find(operator, iteration=iteration, deflated=state.deflated, progress=progress)
     return spectrum, _check_deflation(problem, state, operator, spectrum)
 

@@ -1,0 +1,88 @@
+"""The images that an operation is judged on: held-out ones, or folds of the calibration images."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from hessian_surgery.data.checks import require_images
+from hessian_surgery.data.labelled import Data, LabelledSet
+from hessian_surgery.errors import InputError, require
+from hessian_surgery.model.evaluation import Answers, answers_of, finite_logits
+from hessian_surgery.operation.folds import divide
+from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
+from hessian_surgery.operation.problem import Inputs, Problem
+from hessian_surgery.operation.recalibration import check_recalibration
+
+
+@dataclass(frozen=True)
+class CheckedJudge:
+    """The images that judge, checked against the others; see `Judge`."""
+
+    heldout: LabelledSet | None
+    fold_of: Tensor | None
+    leaks: LeakCheck
+
+
+def check_judge(
+    inputs: Inputs[Any], training: LabelledSet, heldout: LabelledSet | None, folds: int | None
+) -> CheckedJudge:
+    """Check the images that judge against the others; divide them into folds if so asked."""
+    check_recalibration(inputs)
+    heldout = None if heldout is None else _heldout(inputs, heldout)
+    leaks = check_leaks(inputs, training, heldout)
+    fold_of = None
+    if heldout is None:
+        assert folds is not None  # `require_one` has seen to it
+        fold_of = divide(inputs.calibration_data, folds, leaks.firsts, inputs.config.seed)
+    return CheckedJudge(heldout, fold_of, leaks)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The images that an operation is judged on.
+
+    Attributes:
+        heldout: the held-out images; None if the calibration images are divided into folds.
+        before: the starting model's answers to the images that judge.
+        logits: its logits (N, C) of the held-out images; None with folds.
+        fold_of: the fold (n,) of each calibration image, from 0; None with held-out images.
+        leaks: the images that the parts of the data share.
+    """
+
+    heldout: LabelledSet | None
+    before: Answers
+    logits: Tensor | None
+    fold_of: Tensor | None
+    leaks: LeakCheck
+
+    @property
+    def folds(self) -> int | None:
+        """How many folds there are; None with held-out images."""
+        return None if self.fold_of is None else int(self.fold_of.max()) + 1
+
+
+def measure_judge(problem: Problem[Any], before: Answers, checked: CheckedJudge) -> Judge:
+    """The images that judge, with the starting model's answers to them."""
+    heldout = checked.heldout
+    if heldout is None:
+        return Judge(None, before, None, checked.fold_of, checked.leaks)
+    logits = finite_logits(problem.classifier, heldout, problem.batch_size)
+    return Judge(heldout, answers_of(logits, heldout.labels), logits, None, checked.leaks)
+
+
+def require_one(heldout_data: Data | None, folds: int | None) -> None:
+    """Refuse held-out data and folds together, and neither."""
+    if heldout_data is not None and folds is not None:
+        raise InputError(f"folds: got {folds}, and heldout_data as well; give one of the two")
+    if heldout_data is None and folds is None:
+        raise InputError("heldout_data: missing; give held-out images, or folds=5 to judge without them")
+    require(folds is None or folds >= 2, "folds", folds, "at least 2")
+
+
+def _heldout(inputs: Inputs[Any], heldout: LabelledSet) -> LabelledSet:
+    """The held-out images, checked."""
+    require_images(heldout.labels, heldout.classes, "heldout_data")
+    if heldout.classes != inputs.calibration_data.classes:
+        raise InputError("heldout_data: its classes are not those of calibration_data")
+    return heldout.resident(inputs.classifier.device)

@@ -1,0 +1,35 @@
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from conftest import operate
+from hessian_surgery.cli.tables import print_findings
+from hessian_surgery.data.sources import Parts
+from hessian_surgery.evidence.deciles import shown_classes
+from hessian_surgery.report.markdown import to_markdown
+
+
+@pytest.fixture
+def terminal():
+    return Console(file=io.StringIO(), force_terminal=True, width=80, no_color=True)
+
+
+def test_of_many_classes_those_that_gained_and_lost_most_are_listed():
+    before = [0.5] * 100
+    after = [0.5 + (i - 50) / 100 for i in range(100)]
+    assert shown_classes(before, after) == [*range(99, 89, -1), *range(9, -1, -1)]
+    assert shown_classes(before, before) == []
+    assert shown_classes(before[:40], after[:40]) == list(range(40))
+
+
+def test_class_names_are_not_read_as_markup(terminal, trained, digits_parts, quick):
+    names = ("[red]", "[/]", "a|<b>", *"defghij")
+    parts = digits_parts.training, digits_parts.calibration, digits_parts.heldout
+    outcome = operate(trained, Parts(*(replace(part, classes=names) for part in parts)), quick)
+    print_findings(terminal, outcome.findings)
+    assert all(name in terminal.file.getvalue() for name in names)
+    text = to_markdown(outcome.findings, outcome.ended)
+    assert "| \\[red\\] |" in text
+    assert "<" not in text.replace("\\<", "")

@@ -228,7 +228,7 @@ def test_a_model_with_more_outputs_than_classes(digits_parts, short):
 def test_a_missing_class_is_named(trained, digits_parts, short):
     parts = digits_parts
     few = replace(parts, heldout=parts.heldout.subset((parts.heldout.labels != 4).nonzero().squeeze(1)))
-    with pytest.raises(hs.InputError, match="heldout_data: class '4' has no image"):
+    with pytest.raises(hs.InputError, match="heldout_data: class '4' has no sample"):
         operate(trained, few, short)
     renamed = replace(parts, heldout=replace(parts.heldout, classes=tuple("abcdefghij")))
     with pytest.raises(hs.InputError, match="its classes are not those"):

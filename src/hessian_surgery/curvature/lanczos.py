@@ -140,10 +140,15 @@ def lanczos(
         return _spikes(krylov, k, tolerance, space, watch)
 
 
-def _check(k: int, limit: int, steps: int | None, tolerance: float, storage: Storage | None, dimension: int) -> None:
+def check_count(k: int, limit: int, dimension: int) -> None:
+    """Refuse to seek more spikes than there are Lanczos steps, or weights."""
     if not 1 <= k <= limit:
         what = f"only {limit} Lanczos steps" if limit < dimension else f"only {dimension} weights"
         raise InputError(f"spikes: got {k}, but there are {what}; ask for 1 to {limit}, or allow more steps")
+
+
+def _check(k: int, limit: int, steps: int | None, tolerance: float, storage: Storage | None, dimension: int) -> None:
+    check_count(k, limit, dimension)
     if not 0 < tolerance < 1:
         raise InputError(f"tolerance: got {tolerance:g}; it must be between 0 and 1")
     needed = min(steps or k + 3, dimension)

@@ -126,10 +126,15 @@ def two_classes():
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
 
 
-def refused(code, captured, message):
-    """A command ended with one clear line on stderr, and nothing on stdout."""
+def refused(code, captured, message, at_once=True):
+    """A command ended with one clear line on stderr, and nothing on stdout.
+
+    What is wrong with the input is said at once: no work has begun, and none is shown.
+    """
     assert code == 2, captured.err
     assert captured.out == ""
     assert message in captured.err
     assert "Traceback" not in captured.err
-    assert len(captured.err.splitlines()) <= 3
+    lines = captured.err.splitlines()
+    assert not at_once or not any(" % done" in line for line in lines)
+    assert len([line for line in lines if " % done" not in line]) <= 3

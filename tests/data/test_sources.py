@@ -116,7 +116,7 @@ def test_shapes_that_differ_between_chunks(folder):
         torch.arange(600),
     )
     assert data.resident().inputs().shape[0] == 8
-    with pytest.raises(hs.InputError, match="samples differ in shape"):
+    with pytest.raises(hs.InputError, match="batches differ in shape; pad or resize all samples"):
         mixed.resident()
 
 

@@ -10,7 +10,7 @@ from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.batch_operator import BatchOperator
 from hessian_surgery.curvature.deflation import Deflated
 from hessian_surgery.curvature.hessian import Hessian
-from hessian_surgery.curvature.lanczos import TOLERANCE, Spectrum, lanczos
+from hessian_surgery.curvature.lanczos import TOLERANCE, Spectrum, check_count, lanczos
 from hessian_surgery.curvature.memory_plan import BasisPlace, BasisPrecision, describe_storage, plan_room
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.data.labelled import LabelledSet
@@ -50,6 +50,10 @@ class SpikeSearch:
         precision: how the basis is stored: "full" or "bfloat16"; "auto" takes bfloat16 only if
             full precision does not fit.
         basis_memory: GB that the basis may take, wherever it is; None allows all that is free.
+
+    Example:
+        >>> hs.SurgeryConfig(directions="spikes", search=hs.SpikeSearch(spikes=9)).search
+        SpikeSearch(spikes=9)
     """
 
     spikes: int | None = None
@@ -205,6 +209,7 @@ def make_finder(
         InputError: the search does not fit into memory; the message says what would.
     """
     count = search.count(len(training.classes) if classes is None else classes)
+    check_count(count, min(search.lanczos_steps or count, space.dimension), space.dimension)
     storage = plan_basis(classifier, space, training, search, count, beside=beside, example=example)
     loss = make_loss(search.loss, training.counts) if isinstance(search.loss, str) else search.loss
     data = training

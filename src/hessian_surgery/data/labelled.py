@@ -29,6 +29,12 @@ class LabelledSet:
         classes: the C class names.
         index: position (N,) int64 of each sample in the source that it was drawn from.
         in_memory: whether the inputs are held in memory, so that all can be read at little cost.
+
+    Example:
+        >>> heldout, heldout.classes
+        (LabelledSet(600 samples of 3 classes), ('ant', 'bee', 'cat'))
+        >>> heldout.subset(torch.tensor([0, 200])).labels
+        tensor([0, 1])
     """
 
     fetch: Callable[[Tensor], Inputs]
@@ -108,6 +114,10 @@ def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet
             loader's dataset and collate function count, not its order, batch size or drop_last.
         classes: class names; by default the dataset's `classes`, or the names of its `ClassLabel`,
             or the labels as numbers.
+
+    Example:
+        >>> hs.as_labelled((torch.randn(6, 4), torch.arange(6) % 2), classes=("no", "yes"))
+        LabelledSet(6 samples of 2 classes)
     """
     if isinstance(data, LabelledSet):
         return data

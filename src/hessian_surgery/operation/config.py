@@ -32,6 +32,10 @@ class OperationConfig(ABC):
         seed: fixes every random draw.
         recalibrate: fit one temperature to the calibration images after the operation, and divide
             the head's weights and biases by it; no prediction changes.
+
+    Example:
+        >>> [isinstance(one, hs.OperationConfig) for one in (hs.SurgeryConfig(), hs.LoopConfig())]
+        [True, True]
     """
 
     iterations: int = 1
@@ -107,6 +111,10 @@ class SurgeryConfig(OperationConfig):
         protect: names of the protected classes; by default the strong ones.
         classes_of_interest: names of classes that get directions of their own, where there are so
             many that others share one. Those with a target have their own anyway.
+
+    Example:
+        >>> hs.SurgeryConfig(budget=0.005, targets={"cat": 0.6}, protect=("ant",), max_drop=0.1)
+        SurgeryConfig(max_drop=0.1, budget=0.005, targets={'cat': 0.6}, protect=('ant',))
     """
 
     directions: Family = "class-gradients"

@@ -44,6 +44,10 @@ class Findings:
         temperature: what the head was divided by after that; None without recalibration.
         simpler: what a class bias would have done; None if none was fitted.
         noun: what samples are called, "images" or "samples".
+
+    Example:
+        >>> [promise.state for promise in outcome.findings.promises][:2]
+        ['reached', 'kept']
     """
 
     calibration: BeforeAfter
@@ -85,7 +89,6 @@ class Findings:
         return {
             "verdict": asdict(self.verdict),
             "plain": self.plain,
-            "noun": self.noun,
             "asked": self.asked.as_dict(),
             "promises": [promise.as_dict() for promise in self.promises],
             "changed": None if self.changed is None else self.changed.as_dict(),
@@ -95,6 +98,7 @@ class Findings:
             "warnings": list(self.warnings),
             "tests": self.tests.as_dict(),
             "deciles": [group.as_dict() for group in self.deciles],
+            "noun": self.noun,
         }
 
     @cached_property

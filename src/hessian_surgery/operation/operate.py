@@ -80,6 +80,14 @@ def operate(
         front: also predict other objectives and budgets, for the report's explorer; not with folds.
         observer: is told about progress.
         progress: show a bar on stderr, or a line now and then where that is no terminal.
+
+    Example:
+        >>> outcome = hs.operate(
+        ...     model, training_data=train, calibration_data=calibration, heldout_data=heldout,
+        ...     config=hs.SurgeryConfig(budget=0.005), accept={"maximum_drop": "20pp"},
+        ... )
+        >>> outcome.verdict.outcome, outcome.accepted
+        ('better', True)
     """
     started = time.perf_counter()
     require_one(heldout_data, folds)

@@ -54,6 +54,12 @@ class Outcome:
         date: when it ended, UTC, ISO 8601.
         model: the name of the module's class.
         data: for each part of the data its `images` and their `sha256`.
+
+    Example:
+        >>> outcome
+        Outcome(Better; 600 samples of 3 classes judge; summary(), rows() and table() say more)
+        >>> [row["class"] for row in outcome.rows() if row["change"] > 0]
+        ['bee', 'cat']
     """
 
     config: OperationConfig

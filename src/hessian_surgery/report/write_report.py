@@ -21,6 +21,11 @@ def write_report(folder: str | Path, comparison: str | Path | None = None) -> Pa
         folder: written by one of the three.
         comparison: folder of a comparison of the same model. The page of an operation then shows
             its front.
+
+    Example:
+        >>> outcome.save("run")
+        >>> hs.write_report("run").name
+        'report.html'
     """
     folder = Path(folder)
     if comparison is None and (folder / "compare.json").exists():

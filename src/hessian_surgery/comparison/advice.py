@@ -24,6 +24,10 @@ class Advice:
     Attributes:
         method: the method's name, or `nothing` to keep the model.
         sentence: the reason, with numbers.
+
+    Example:
+        >>> hs.advise(fronts).method
+        'class-bias'
     """
 
     method: str
@@ -53,7 +57,12 @@ class Contest:
 
 
 def advise(fronts: Fronts) -> Advice:
-    """Recommend a method, from the intervals at the budget `fronts.headline`."""
+    """Recommend a method, from the intervals at the budget `fronts.headline`.
+
+    Example:
+        >>> hs.advise(fronts).sentence.partition(" by")[0]
+        'Class bias changes σ'
+    """
     bias = fronts.row("class-bias", fronts.headline)
     if not bias.splits:
         return Advice("nothing", f"No advice: class bias failed on every split ({next(iter(bias.reasons.values()))}).")

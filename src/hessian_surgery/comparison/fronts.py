@@ -61,6 +61,10 @@ class Fronts:
         date: when it was made, UTC.
         model: the module's class.
         data: of the images: how many `images`, and their hash (`sha256`).
+
+    Example:
+        >>> fronts.row("class-bias", fronts.headline).sigma < fronts.base["sigma"]
+        True
     """
 
     classes: tuple[str, ...]

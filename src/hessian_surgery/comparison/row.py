@@ -41,6 +41,11 @@ class Row:
         unlimited: why the limits are not obeyed; empty if they are.
         beyond: accuracy minus the highest on the front of class bias, where σ can be compared no
             more; None for class bias, and if there are no figures.
+
+    Example:
+        >>> row = fronts.row("class-bias", fronts.headline)
+        >>> row.name, row.splits
+        ('class-bias', 2)
     """
 
     name: str

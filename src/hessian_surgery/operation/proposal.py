@@ -23,6 +23,7 @@ from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.criteria_goal import aim_at_criteria
 from hessian_surgery.operation.crossfit import FOLDS, AfterCoefficients, PredictedStep
 from hessian_surgery.operation.front import predict_front
 from hessian_surgery.operation.gain import estimate_gain
@@ -120,7 +121,8 @@ def decide(found: Survey, goal: Goal, seed: int) -> Proposal:
 def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:
     """What the operation aims at, against the starting model."""
     data = problem.calibration_data
-    return starting_goal(problem.config, problem.base, data.counts.numpy(), data.classes)
+    goal = starting_goal(problem.config, problem.base, data.counts.numpy(), data.classes)
+    return goal if problem.criteria is None else aim_at_criteria(goal, problem.criteria, problem.base, data.classes)
 
 
 def _find_spikes(problem: Problem[SurgeryConfig], iteration: int, observer: Observer) -> Spectrum | None:
@@ -215,8 +217,9 @@ def find_front(problem: Problem[SurgeryConfig], found: Survey) -> dict[str, Any]
     """Predictions for other objectives and budgets, without targets."""
     config = problem.config
     free = operation_goal(replace(problem, config=replace(config, targets={})))
-    known: dict[Target, Candidates] = {} if config.targets else {config.target: found.candidates}
-    return predict_front(found.surrogate, free, known, found.candidates_for, config.seed)
+    aimed = operation_goal(problem).targets
+    known: dict[Target, Candidates] = {} if aimed else {config.target: found.candidates}
+    return predict_front(found.surrogate, replace(free, targets={}), known, found.candidates_for, config.seed)
 
 
 def find_responses(surrogate: Surrogate, labels: Sequence[str]) -> Responses:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
+from safetensors.torch import load_file
 from torch.utils.data import TensorDataset
 
 import hessian_surgery as hs
@@ -21,6 +23,7 @@ from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.main import app
 from hessian_surgery.cli.operate_options import OperateOptions
+from hugging_face import make_dataset, save_lora, save_model
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -32,8 +35,14 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(hessian-surgery [^`]+)`")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+# Recipes for these libraries build on each other, and run only where the libraries are.
+LIBRARIES = ("transformers", "peft")
+NEEDS = re.compile(rf"^from ({'|'.join(LIBRARIES)}) import", re.MULTILINE)
 BLOCKS = [
-    pytest.param(code, id=f"{name}-{i}") for name, text in PAGES.items() for i, code in enumerate(PYTHON.findall(text))
+    pytest.param(code, id=f"{name}-{i}")
+    for name, text in PAGES.items()
+    for i, code in enumerate(PYTHON.findall(text))
+    if not NEEDS.search(code)
 ]
 # What pages write for a model and its data.
 STAND_INS = {"A", "B", "D", "…"}
@@ -64,6 +73,28 @@ def test_block_runs(code, trained, digits_parts, tmp_path, monkeypatch):
     given = {"model": trained, "train": digits_parts.training, "test": test}
     exec(compile(code, "block", "exec"), given)
     assert "hs" in given
+
+
+def test_the_recipes_for_hugging_face_and_lora_run(tmp_path, monkeypatch):
+    for library in (*LIBRARIES, "datasets"):
+        pytest.importorskip(library, reason=f"{library} is optional")
+    monkeypatch.chdir(tmp_path)
+    dataset = make_dataset()
+    save_model(Path("my-model"), dataset)
+    save_lora(Path("my-model"), Path("my-lora"))
+    before = load_file("my-lora/adapter_model.safetensors")
+    given = {"dataset": dataset}
+    recipes = [code for code in PYTHON.findall(PAGES["README.md"]) if NEEDS.search(code)]
+    assert [NEEDS.search(code)[1] for code in recipes] == list(LIBRARIES)
+    text, lora = (exec(compile(code, "recipe", "exec"), given) or given["outcome"] for code in recipes)
+    assert text.findings.heldout.classes == ("sad", "calm", "glad")
+    assert "samples" in text.summary() + repr(text)
+    assert {name for name, tensor in lora.weights.items() if not torch.equal(tensor, lora.base_weights[name])}
+    after = load_file("patched-lora/adapter_model.safetensors")
+    moved = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
+    assert moved
+    assert all("lora" in name for name in moved)
+    assert Path("patched/config.json").exists()
 
 
 @pytest.mark.parametrize("line", COMMANDS)

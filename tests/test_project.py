@@ -43,14 +43,23 @@ def sources():
     return [*PACKAGE.rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
 
 
+def examples(node):
+    """How many lines of the docstrings in a node are examples, which count as documentation."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    texts = [ast.get_docstring(part) or "" for part in ast.walk(node) if isinstance(part, documented)]
+    return sum(len(text.partition("\nExample:\n")[2].splitlines()) + 2 for text in texts if "\nExample:\n" in text)
+
+
 def test_functions_fit_a_screen():
     nodes = [(path.name, node) for path in sources() for node in ast.walk(ast.parse(path.read_text()))]
     functions = [(name, node) for name, node in nodes if isinstance(node, ast.FunctionDef)]
-    assert [(name, node.name) for name, node in functions if node.end_lineno - node.lineno + 1 > 50] == []
+    long = [(name, node.name) for name, node in functions if node.end_lineno - node.lineno + 1 - examples(node) > 50]
+    assert long == []
 
 
 def test_files_are_short():
-    assert [path for path in sources() if len(path.read_text().splitlines()) > 300] == []
+    texts = {path: path.read_text() for path in sources()}
+    assert [path for path, text in texts.items() if len(text.splitlines()) - examples(ast.parse(text)) > 300] == []
 
 
 def imported(path):

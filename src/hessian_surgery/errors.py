@@ -2,7 +2,13 @@
 
 
 class InputError(ValueError):
-    """The input is at fault. The command line prints it in one line and exits with 2."""
+    """The input is at fault. The command line prints it in one line and exits with 2.
+
+    Example:
+        >>> hs.SurgeryConfig(budget=2)
+        Traceback (most recent call last):
+        hessian_surgery.errors.InputError: budget: got 2; it must be a fraction between 0 and 1
+    """
 
 
 def require(holds: bool, argument: str, value: object, needed: str) -> None:

@@ -210,7 +210,7 @@ def test_an_operation_step_is_predicted_by_cross_fitting(examined, digits_images
 def test_an_operation_step_is_not_fitted_to_a_class_of_a_single_image(examined):
     _, outputs = examined
     lone = torch.cat([(outputs.labels < 9).nonzero()[:, 0], (outputs.labels == 9).nonzero()[:1, 0]])
-    with pytest.raises(hs.InputError, match=r"^one-step: class '9' has 1 image"):
+    with pytest.raises(hs.InputError, match=r"^one-step: class '9' has 1 sample"):
         operation_step("class-gradients")(outputs, ChainState.initial(outputs.logits), lone)
 
 

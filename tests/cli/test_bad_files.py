@@ -144,7 +144,7 @@ def test_image_folders(run, capsys, tmp_path, pictures, fault):
     messages = {
         "unreadable": "test/bee/2.png cannot be read as an image",
         "other size": "give --image-size",
-        "no images": "class 'bee' has no image",
+        "no images": "class 'bee' has no sample",
     }
     refused(code, capsys.readouterr(), messages[fault])
     assert not (tmp_path / "run").exists()

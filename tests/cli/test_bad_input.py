@@ -24,12 +24,12 @@ OPTIONS = [
     ({"--data": "digits", "--heldout-data": "digits"}, "is the calibration data as well"),
     ({"--out": "."}, "holds other files, such as base.safetensors"),
     ({"--checkpoint": "absent.safetensors"}, "absent.safetensors is not a file"),
-    ({"--data": None}, "data: missing; give --data"),
+    ({"--data": None}, "--data: missing; give it, or --training-data"),
     ({"--data": "mnist"}, "data: got 'mnist'"),
     ({"--data": "parquet:."}, "must hold train and test parquet files"),
     ({"--data": "imagefolder:nowhere"}, "nowhere does not exist"),
     ({"--data": f"{MINE}:labels_beyond"}, "label -1, outside the"),
-    ({"--data": f"{MINE}:class_missing"}, "class '3' has no image"),
+    ({"--data": f"{MINE}:class_missing"}, "class '3' has no sample"),
     ({"--data": f"{MINE}:empty_set"}, "the set is empty"),
     ({"--target": "3=1.5"}, "target: got 1.5; write 1.5% or 0.015"),
     ({"--target": "3=high"}, "target: got 'high', which is not a number"),
@@ -40,10 +40,10 @@ OPTIONS = [
     ({"--budget": "0.5"}, "budget: got 0.5; that is 50 pp; write 50pp if you mean it, or 0.5pp"),
     ({"--budget": "200%"}, "budget: got 2.0; it must be a fraction between 0 and 1"),
     ({"--budget": "little"}, "budget: got 'little', which is not a number"),
-    ({"--max-drop": "0.2"}, "max_drop: got 0.2; that is 20 pp; write 20pp if you mean it, or 0.2pp"),
-    ({"--max-drop": "-1pp"}, "max_drop: got -0.01; it must be a fraction between 0 and 1"),
+    ({"--max-drop": "0.2"}, "--max-drop: got 0.2; that is 20 pp; write 20pp if you mean it, or 0.2pp"),
+    ({"--max-drop": "-1pp"}, "--max-drop: got -0.01; it must be a fraction between 0 and 1"),
     ({"--directions": "north"}, "directions: got 'north'; it must be one of class-gradients, spikes, both"),
-    ({"--hessian-samples": "64"}, "hessian_samples: got 64, but it is about spikes; give --directions spikes"),
+    ({"--hessian-samples": "64"}, "--hessian-samples: got 64, but it is about spikes; give --directions spikes"),
     ({"--amplitude": "0.1"}, "amplitude: got 0.1, but it belongs to the loop; give --preset loop"),
     ({"--directions": "both", "--phases": "2"}, "phases: got 2, but it belongs to the loop; give --preset loop"),
     (
@@ -76,7 +76,7 @@ OPTIONS = [
 
 # What only the work can show.
 LATER = [
-    ({"--data": f"{MINE}:nan_images"}, "training_data: the gradient of class '0' is not finite; check its images"),
+    ({"--data": f"{MINE}:nan_images"}, "--training-data: the gradient of class '0' is not finite; check its images"),
     ({"--data": f"{MINE}:nan_images", "--preset": "loop"}, "the loss on the batch is nan"),
     ({"--target": "3=0.9999"}, "target: cannot be reached within the limits by a first step. At best, on images not"),
 ]

@@ -177,7 +177,7 @@ def test_if_nothing_can_be_fitted_the_reason_is_told(run, capsys, tmp_path):
     save_file({"logits": torch.eye(4).repeat(9, 1), "labels": labels}, "single.safetensors")
     assert run("compare", "--logits", "single.safetensors", "--json", "--out", "front") == 0
     content = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    reason = "calibration data: class '3' has no image"
+    reason = "calibration data: class '3' has no sample"
     assert reason in content["advice"]["sentence"]
     assert content["methods"][1]["sigma"] is None
     assert f"failed: {reason}" in (tmp_path / "front/compare.md").read_text()
@@ -186,7 +186,7 @@ def test_if_nothing_can_be_fitted_the_reason_is_told(run, capsys, tmp_path):
 def test_logits_of_a_class_without_images_are_refused(run, capsys):
     save_file({"logits": torch.eye(4).repeat(9, 1), "labels": torch.arange(36) % 3}, "three.safetensors")
     assert run("compare", "--logits", "three.safetensors", "--json") == 2
-    assert "logits: class '3' has no image" in capsys.readouterr().err
+    assert "logits: class '3' has no sample" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written(run, capsys, checkpoint):

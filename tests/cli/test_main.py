@@ -174,9 +174,9 @@ def test_diagnose(run, capsys, tmp_path, checkpoint):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--hessian-samples", "64"], "hessian_samples: got 64, but no spikes are sought; give --spikes auto"),
+        (["--hessian-samples", "64"], "--hessian-samples: got 64, but no spikes are sought; give --spikes auto"),
         (["--preset", "loop"], "preset: got loop, but no spikes are sought"),
-        (["--dry-run"], "dry_run: got True, but no spikes are sought"),
+        (["--dry-run"], "--dry-run: got True, but no spikes are sought"),
         (["--spikes", "all"], "spikes: got 'all'"),
         (["--spikes", "4", "--sensitivity", "differences"], "sensitivity: got 'differences', but it belongs to the"),
         (["--spikes", "4", "--preset", "loop", "--budget", "1pp"], "budget: got '1pp', but the loop has no use for it"),

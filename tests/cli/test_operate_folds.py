@@ -55,7 +55,7 @@ def test_criteria_are_held_against_the_answers_of_the_folds(run, capsys, tmp_pat
     [
         (["--folds", "5", "--heldout-data", "bad_inputs:pair"], "folds: got 5, and --heldout-data as well"),
         (["--folds", "1"], "folds: got 1; it must be at least 2"),
-        (["--folds", "200"], "calibration_data, in 200 folds: class '0' has 107 images; give at least 200"),
+        (["--folds", "200"], "--calibration-data, in 200 folds: class '0' has 107 samples; give at least 200"),
         (["--folds", "1", "--dry-run"], "folds: got 1; it must be at least 2"),
     ],
 )
@@ -85,5 +85,5 @@ def test_a_leak_is_refused_in_one_line(run, capsys, arguments):
     assert run(*arguments, *options) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
-    assert "calibration_data: 538 images are in training_data as well: index" in lines[0]
+    assert "--calibration-data: 538 images are in --training-data as well: index" in lines[0]
     assert "so leave them out of one of the two" in lines[0]

@@ -58,7 +58,7 @@ def test_bad_criteria_are_refused_before_anything_is_done(run, capsys, tmp_path,
     (tmp_path / "criteria.toml").write_text(content)
     assert run("operate", *inputs, "--out", "run", "--accept", "criteria.toml") == 2
     captured = capsys.readouterr()
-    assert captured.err.startswith("error: accept: ")
+    assert captured.err.startswith("error: --accept: ")
     assert len(captured.err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 

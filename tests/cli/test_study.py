@@ -69,7 +69,7 @@ def test_no_study_asks_for_images_that_it_does_not_use(run, capsys, checkpoint):
     assert run("study", "stability", *model, "--sizes", "32", "--out", "lab") == 0
     capsys.readouterr()
     assert run("study", "effective-rank", *model, "--out", "lab") == 2
-    assert "data: missing; give --data, or --calibration-data" in capsys.readouterr().err
+    assert "data: missing; give it, or --calibration-data" in capsys.readouterr().err
     assert run("study", "effective-rank", *model, "--calibration-data", "digits", "--out", "lab") == 0
     assert run("diagnose", *model, "--calibration-data", "digits") == 0
 
@@ -96,22 +96,22 @@ def test_images_that_are_not_normalised_are_told_wherever_they_come_from(run, ca
         (["study", "stability", "--lanczos-steps", "9"], "No such option: --lanczos-steps"),
         (["study", "stability", "--hessian-samples", "9"], "No such option: --hessian-samples"),
         (["study", "linearization", "--steps", "9"], "No such option: --steps"),
-        (["study", "bulk-walk", "--lanczos-steps", "0"], "lanczos_steps: got 0"),
+        (["study", "bulk-walk", "--lanczos-steps", "0"], "--lanczos-steps: got 0"),
         (["study", "effective-rank", "--basis", "tape"], "basis: got 'tape'; it must be one of auto, device, host"),
-        (["study", "bulk-walk", "--basis-memory", "0.0001"], "basis_memory: got 0.1 MB, and 9 spikes need 0.3 MB"),
+        (["study", "bulk-walk", "--basis-memory", "0.0001"], "--basis-memory: got 0.1 MB, and 9 spikes need 0.3 MB"),
         (["study", "predictors", "--spikes", "9"], "No such option: --spikes"),
         (["spectrum", "--no-density", "--probes", "5"], "probes: got 5, but --no-density has no use for it"),
-        (["spectrum", "--no-density", "--density-steps", "5"], "density_steps: got 5, but --no-density has no use"),
+        (["spectrum", "--no-density", "--density-steps", "5"], "--density-steps: got 5, but --no-density has no use"),
         (["spectrum", "--operator", "fisher"], "operator: got 'fisher'"),
         (["spectrum", "--basis", "tape"], "basis: got 'tape'; it must be one of auto, device, host"),
         (["spectrum", "--precision", "int8"], "precision: got 'int8'; it must be one of auto, full"),
         (["spectrum", "--loss", "hinge"], "loss: got 'hinge'"),
-        (["spectrum", "--basis-memory", "0.0001"], "basis_memory: got 0.1 MB, and 9 spikes need 0.3 MB"),
+        (["spectrum", "--basis-memory", "0.0001"], "--basis-memory: got 0.1 MB, and 9 spikes need 0.3 MB"),
         (["spectrum", "--spikes", "7000"], "spikes: got 7000, but there are only 6138 weights"),
         (["spectrum", "--probes", "0"], "probes: got 0"),
         (["spectrum", "--tolerance", "-1"], "tolerance: got -1"),
-        (["spectrum", "--hessian-samples", "0"], "hessian_samples: got 0"),
-        (["spectrum", "--calibration-data", "digits"], "calibration_data: spectrum has no use for it"),
+        (["spectrum", "--hessian-samples", "0"], "--hessian-samples: got 0"),
+        (["spectrum", "--calibration-data", "digits"], "--calibration-data: spectrum has no use for it"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(run, capsys, tmp_path, checkpoint, arguments, message):

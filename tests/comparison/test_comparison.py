@@ -212,7 +212,7 @@ def test_a_class_with_a_single_image_gives_reasons_and_no_crash(compared, digits
     for row in fronts.rows[1:]:
         assert row.splits == 0
         assert set(row.reasons) == {0, 1}
-    reason = "calibration data: class '3' has no image"
+    reason = "calibration data: class '3' has no sample"
     assert fronts.row("spikes", 0.0).as_dict()["reason"].startswith(reason)
     assert advise(fronts).method == "nothing"
     assert reason in advise(fronts).sentence

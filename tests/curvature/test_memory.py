@@ -29,7 +29,7 @@ def test_a_batch_whose_graph_does_not_fit_is_refused_with_the_micro_batch_that_w
     room = Room(MB, MB, MB)
     with pytest.raises(hs.InputError, match="hessian_samples: the graph of 300 images takes about") as refusal:
         check_graph(classifier, data, 300, room)
-    fitting = int(re.search(r"--micro-batch (\d+)", str(refusal.value))[1])
+    fitting = int(re.search(r"micro_batch=(\d+)", str(refusal.value))[1])
     assert 0 < check_graph(classifier, data, fitting, room) <= MB
     with pytest.raises(hs.InputError, match="not even one image"):
         check_graph(classifier, data, 300, Room(100, 100, 100))

@@ -81,7 +81,7 @@ def test_what_is_chosen_fits_and_a_refusal_names_what_would(device, host, disk, 
     except hs.InputError as error:
         refusal = str(error)
     if refusal:
-        found = re.search(r"--basis (\w+) would fit( with --precision bfloat16)?", refusal)
+        found = re.search(r"basis='(\w+)' would fit( with precision='bfloat16')?", refusal)
         assert found or "fewer spikes" in refusal
         if not found:
             return
@@ -109,8 +109,8 @@ def test_an_operation_that_does_not_fit_says_so_before_it_starts(trained, digits
     from hessian_surgery.operation import problem as prepare
 
     monkeypatch.setattr(memory_plan, "free_room", lambda device: Room(10**7, 10**7, 10**5))
-    monkeypatch.setattr(prepare, "answer", lambda *_: pytest.fail("it has started"))
+    monkeypatch.setattr(prepare, "finite_logits", lambda *_: pytest.fail("it has started"))
     parts = {"training_data": digits_parts.training, "calibration_data": digits_parts.calibration}
-    with pytest.raises(hs.InputError, match=r"basis: 9 spikes need .* --basis device would fit"):
+    with pytest.raises(hs.InputError, match=r"basis: 9 spikes need .* basis='device' would fit"):
         search = hs.SpikeSearch(basis="disk", hessian_samples=8)
         hs.diagnose(trained, **parts, config=replace(quick, search=search), spikes="auto")

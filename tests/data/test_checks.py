@@ -8,10 +8,10 @@ from hessian_surgery.data.checks import require_images
 @pytest.mark.parametrize(
     ("labels", "at_least", "message"),
     [
-        ([0, 0], 1, r"^half: class 'bee' has no image; give at least 1 of each class$"),
-        ([0, 0, 1], 2, r"^half: class 'bee' has 1 image; give at least 2 of each class$"),
-        ([0, 0, 0, 1, 1], 3, r"^half: class 'bee' has 2 images; give at least 3 of each class$"),
-        ([1], 2, r"^half: class 'ant' has no image; give at least 2 of each class$"),
+        ([0, 0], 1, r"^half: class 'bee' has no sample; give at least 1 of each class$"),
+        ([0, 0, 1], 2, r"^half: class 'bee' has 1 sample; give at least 2 of each class$"),
+        ([0, 0, 0, 1, 1], 3, r"^half: class 'bee' has 2 samples; give at least 3 of each class$"),
+        ([1], 2, r"^half: class 'ant' has no sample; give at least 2 of each class$"),
     ],
 )
 def test_a_class_with_too_few_images_is_named(labels, at_least, message):

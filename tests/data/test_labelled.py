@@ -1,5 +1,7 @@
 import pytest
 import torch
+from PIL import Image
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import hessian_surgery as hs
@@ -105,6 +107,89 @@ def test_labels_without_reading_only_where_they_can_be_trusted():
 def test_numpy_arrays():
     data = hs.as_labelled((X.numpy(), Y.numpy()))
     assert torch.equal(data.inputs(), X)
+
+
+class ClassLabel:
+    """Like Hugging Face's feature of that name."""
+
+    names = ("ant", "bee", "cat")
+
+
+class WithFeatures(Dicts):
+    features = {"x": object(), "label": ClassLabel()}  # noqa: RUF012
+
+
+def test_names_of_hugging_face_and_of_subsets_are_kept():
+    assert hs.as_labelled(WithFeatures()).classes == ("ant", "bee", "cat")
+    assert hs.as_labelled(DataLoader(WithFeatures())).classes == ("ant", "bee", "cat")
+    assert hs.as_labelled(Subset(WithTargets(), [0, 1])).classes == ("ant", "bee", "cat")
+    assert hs.as_labelled(WithFeatures(), classes=("x", "y", "z")).classes == ("x", "y", "z")
+    assert hs.as_labelled(Dicts()).classes == ("0", "1", "2")
+
+
+def test_names_of_a_real_hugging_face_dataset_are_kept():
+    datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets is optional")
+    numbers = datasets.Sequence(datasets.Value("float32"))
+    features = datasets.Features({"x": numbers, "label": datasets.ClassLabel(names=["no", "yes"])})
+    held = datasets.Dataset.from_dict({"x": [[0.0, 1.0], [2.0, 3.0]], "label": [1, 0]}, features=features)
+    with pytest.raises(hs.InputError, match=r"'x' of a sample is a list of numbers; .*set_format\('torch'\)"):
+        hs.as_labelled(held)
+    data = hs.as_labelled(held.with_format("torch"))
+    assert data.classes == ("no", "yes")
+    assert data.labels.tolist() == [1, 0]
+    assert data.inputs()["x"].tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+LONGER = [(torch.zeros(3), 0), (torch.zeros(5), 1)]
+LARGER = [(torch.zeros(3, 8, 8), 0), (torch.zeros(3, 8, 9), 1)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (LONGER, r"part 0 of a sample has shape \(3,\) here and \(5,\) there; pad .*, or give a DataLoader"),
+        (
+            LARGER,
+            r"part 0 of a sample has shape \(3, 8, 8\) here and \(3, 8, 9\) there; resize all",
+        ),
+        ([{"input_ids": [1, 2, 3], "label": 0}], "'input_ids' of a sample is a list of numbers; give tensors"),
+        ([{"x": X[0], "text": "good", "label": 0}], "'text' of a sample is text; give tokens"),
+        ([(Image.new("RGB", (8, 8)), 0)], "part 0 of a sample is a PIL image; make it a tensor in the .* transform"),
+        ([(X[0], None)], "samples cannot be stacked .*; give a DataLoader with a collate_fn"),
+    ],
+)
+def test_samples_that_torch_cannot_stack_are_explained(samples, message):
+    with pytest.raises(hs.InputError, match=f"^data: {message}"):
+        hs.as_labelled(samples).inputs()
+
+
+def test_a_loaders_own_collate_function_is_left_alone():
+    def padded(samples):
+        width = max(len(x) for x, _ in samples)
+        held = [nn.functional.pad(x, (0, width - len(x))) for x, _ in samples]
+        return torch.stack(held), torch.tensor([y for _, y in samples])
+
+    assert hs.as_labelled(DataLoader(LONGER, collate_fn=padded)).inputs().shape == (2, 5)
+
+    def broken(samples):
+        raise RuntimeError("a bug of the user's")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        hs.as_labelled(DataLoader(LONGER, collate_fn=broken))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "noun"),
+    [
+        (torch.zeros(12, 3, 8, 8), "images"),
+        ({"pixel_values": torch.zeros(12, 3, 8, 8)}, "images"),
+        ({"input_ids": torch.zeros(12, 9), "attention_mask": torch.zeros(12, 9)}, "samples"),
+        (torch.zeros(12, 9, 64), "samples"),
+        (X, "samples"),
+    ],
+)
+def test_images_have_rows_and_columns(inputs, noun):
+    assert hs.as_labelled((inputs, Y)).noun == noun
 
 
 class Stream(IterableDataset):

@@ -56,7 +56,7 @@ def test_parts_are_joined_in_order(tmp_path):
 
 def test_sizes(tmp_path):
     path = write(tmp_path / "test.parquet", [png((9, 9, 9)), png((9, 9, 9), (6, 5))], [0, 1])
-    with pytest.raises(hs.InputError, match=r"images differ in size.*--image-size"):
+    with pytest.raises(hs.InputError, match=r"images differ in size.*image_size=N"):
         read_parquet([path], Preprocessing()).inputs()
     assert read_parquet([path], Preprocessing(size=3)).inputs().shape == (2, 3, 3, 3)
 

@@ -66,7 +66,7 @@ def test_separate_parts(folder, tmp_path):
     picture(tmp_path / "other" / "wasp" / "0.png")
     with pytest.raises(hs.InputError, match="different classes, 'wasp' in one and 'ant' in another"):
         open_data(spec, heldout=f"imagefolder:{tmp_path / 'other'}")
-    with pytest.raises(hs.InputError, match="data: missing; give --data, or --calibration-data and --heldout-data"):
+    with pytest.raises(hs.InputError, match="data: missing; give it, or calibration_data and heldout_data"):
         open_data(None, training=spec)
     with pytest.raises(hs.InputError, match="is a single set, without train and test parts"):
         open_data(more)
@@ -83,15 +83,15 @@ def test_parts_that_are_not_needed_may_be_missing(folder):
     assert open_data(spec, needs=("training",)).calibration.index.tolist() == halves.calibration.index.tolist()
     with pytest.raises(hs.InputError, match="is the calibration data as well"):
         open_data(spec, heldout=spec, needs=("training", "calibration"))
-    with pytest.raises(hs.InputError, match=r"give --data, or --calibration-data$"):
+    with pytest.raises(hs.InputError, match=r"give it, or calibration_data$"):
         open_data(None, training=spec, needs=("training", "calibration"))
-    with pytest.raises(hs.InputError, match=r"give --data, or --training-data$"):
+    with pytest.raises(hs.InputError, match=r"give it, or training_data$"):
         open_data(None, calibration=spec, needs=("training",))
-    with pytest.raises(hs.InputError, match=r"is a single set, .*; give --training-data$"):
+    with pytest.raises(hs.InputError, match=r"is a single set, .*; give training_data$"):
         open_data(own, needs=("training",))
     (folder / "val").rename(folder / "exam")
     assert len(open_data(spec, needs=("training",)).training) == 8
-    with pytest.raises(hs.InputError, match=r"has no test part; add one, or give --calibration-data$"):
+    with pytest.raises(hs.InputError, match=r"has no test part; add one, or give calibration_data$"):
         open_data(spec, needs=("training", "calibration"))
 
 
@@ -116,7 +116,7 @@ def test_shapes_that_differ_between_chunks(folder):
         torch.arange(600),
     )
     assert data.resident().inputs().shape[0] == 8
-    with pytest.raises(hs.InputError, match="samples differ in shape"):
+    with pytest.raises(hs.InputError, match="batches differ in shape; pad or resize all samples"):
         mixed.resident()
 
 

@@ -150,11 +150,11 @@ def test_advice_names_options_that_are_predicted_to_meet_a_criterion(tmp_path):
     accepted = with_criteria(outcome, found)
     assert [one.met for one in accepted.findings.criteria] == [True, False, False, True]
     cat, dog = (one.advice for one in accepted.findings.criteria if not one.met)
-    assert cat == "--target sigma --budget 0.01 is predicted to meet it (82.0 %)"
-    assert dog == "--target worst --budget 0.005 is predicted to meet it (62.0 %)"
+    assert cat == "target='sigma', budget=0.01 is predicted to meet it (82.0 %)"
+    assert dog == "target='worst', budget=0.005 is predicted to meet it (62.0 %)"
     assert accepted.acceptance["failed"] == unmet(found, heldout)
     assert accepted.findings.verdict.tone == "mixed"
     without = with_criteria(replace(outcome, front=None), found)
     cat, dog = (one.advice for one in without.findings.criteria if not one.met)
-    assert cat == "--protect dog,cat --max-drop 0.1 asks for it"
-    assert dog == "--target dog=0.6 asks for it"
+    assert cat == "the plan kept to it on the calibration images: give more of these, or less than 0.1"
+    assert dog == "the plan aimed at it: give limits or budget more room, or ask for less"

@@ -1,13 +1,19 @@
+import io
+import re
 import sys
 from dataclasses import fields, is_dataclass, replace
 
 import pytest
+from rich.console import Console
 from runs import HOSTILE, hundred_classes, renamed
 
 import hessian_surgery as hs
 from conftest import operate
+from hessian_surgery.cli.tables import print_findings
 from hessian_surgery.model.smallnet import SmallNet
 from hessian_surgery.operation.answer_text import ASKED, CHANGED, COSTS, answer_html
+from hessian_surgery.report.card import model_card
+from hessian_surgery.report.run import load_run
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +67,10 @@ def test_rows_are_plain_and_agree_with_the_tests(outcome):
     assert [row["after"] for row in rows] == after.per_class
     for row, test in zip(rows, outcome.findings.tests.per_class, strict=True):
         assert {type(value) for value in row.values()} <= {str, int, float, type(None)}
-        assert row["change"] == pytest.approx((test.gained - test.lost) / row["images"])
+        assert row["change"] == pytest.approx((test.gained - test.lost) / row["count"])
         assert row["after_low"] <= row["after"] <= row["after_high"]
         assert (row["p_holm"] is None) == (not test.claim)
-    assert sum(row["images"] for row in rows) == sum(before.count)
+    assert sum(row["count"] for row in rows) == sum(before.count)
 
 
 def test_a_table_is_a_data_frame(outcome):
@@ -104,3 +110,23 @@ def test_of_many_classes_a_notebook_shows_those_that_changed_most(hundred):
 def test_an_answer_without_any_claim_is_still_told(outcome):
     few = replace(outcome.findings, simpler=None, changed=None)
     assert CHANGED not in answer_html(few)
+
+
+def test_reports_of_other_data_speak_of_samples(hundred, tmp_path):
+    hundred.save(tmp_path)
+    hs.write_report(tmp_path)
+    run = load_run(tmp_path)
+    page = re.sub(r"<(script|style).*?</\1>", "", (tmp_path / "report.html").read_text(), flags=re.DOTALL)
+    console = Console(record=True, width=120, file=io.StringIO())
+    print_findings(console, hundred.findings)
+    said = [hundred.summary(), repr(hundred), hundred._repr_html_(), page, model_card(run), console.export_text()]
+    assert run.findings.noun == "samples"
+    assert run.findings.warnings == hundred.findings.warnings
+    assert all("samples" in text for text in said[1:])
+    for text in said:
+        assert re.findall(r".{30}\bimages?\b.{9}", text) == []
+
+
+def test_reports_of_images_speak_of_images(outcome):
+    assert outcome.findings.noun == "images"
+    assert "images of 10 classes" in repr(outcome)

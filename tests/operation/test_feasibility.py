@@ -44,13 +44,13 @@ def test_what_blocks_is_named_with_what_it_costs():
     with pytest.raises(Infeasible) as raised:
         require_reachable(goal(0.75), FOUND, NAMES)
     text = str(raised.value)
-    assert text.startswith("target: cannot be reached within the limits by a first step. ")
+    assert text.startswith("targets: cannot be reached within the limits by a first step. ")
     assert "At best, on images not fitted to: ant 56.0 % (wanted 75.0 %)." in text
     assert "without cat's limit 10.0 pp nearer, where cat loses 15.0 pp" in text
     assert "without the accuracy floor 6.0 pp nearer, where bee loses 5.0 pp" in text
     assert "bee's limit" not in text
     assert text.index("cat's limit") < text.index("the accuracy floor")
-    assert text.endswith("Lower the target, or give --max-drop, --budget or --protect more room.")
+    assert text.endswith("Lower the target, raise max_drop or budget, or protect fewer classes.")
     assert "\n" not in text
 
 

@@ -207,7 +207,7 @@ def test_what_does_not_fit_together_is_refused_in_one_line(trained, digits_parts
     refused("^folds: got 1; it must be at least 2$", folds=1)
     fewer = few.subset(torch.cat([(few.labels != 4).nonzero().squeeze(1), (few.labels == 4).nonzero()[:4, 0]]))
     refused(
-        "^calibration_data, in 5 folds: class '4' has 4 images; give at least 5 of each class$",
+        "^calibration_data, in 5 folds: class '4' has 4 samples; give at least 5 of each class$",
         folds=5,
         calibration_data=fewer,
     )

@@ -98,5 +98,5 @@ def test_targets_and_heads_without_biases_are_told():
 def test_a_class_with_one_image_is_refused_as_operate_does():
     parts = simulated(0, 1.0)
     few = parts.calibration.subset(torch.from_numpy(np.r_[0, 1:5, 6:10]))
-    with pytest.raises(hs.InputError, match="class '0' has 1 image; give at least 2"):
+    with pytest.raises(hs.InputError, match="class '0' has 1 sample; give at least 2"):
         forecast(Shift(), replace(parts, calibration=few))

@@ -165,7 +165,7 @@ def test_a_soft_target_is_as_far_away_as_the_exact_one():
 
 @pytest.mark.parametrize("value", [0.0, -0.1, 1.01, 80.0, float("nan")])
 def test_a_target_that_is_no_accuracy_is_refused(value):
-    with pytest.raises(hs.InputError, match=r"^target: got bee=.*; give an accuracy as a fraction"):
+    with pytest.raises(hs.InputError, match=r"^targets: got bee=.*; give an accuracy as a fraction"):
         hs.SurgeryConfig(targets={"bee": value}).check_classes(NAMES)
 
 
@@ -177,7 +177,7 @@ def test_a_target_may_be_any_accuracy_above_0(value):
 
 
 def test_a_class_that_is_not_there_is_named():
-    with pytest.raises(hs.InputError, match=r"^target: got 'dog', which is no class; there are ant, bee, cat$"):
+    with pytest.raises(hs.InputError, match=r"^targets: got 'dog', which is no class; there are ant, bee, cat$"):
         hs.SurgeryConfig(targets={"dog": 0.5}).check_classes(NAMES)
     with pytest.raises(hs.InputError, match=r"^protect: got 'Cat'.*there are 0, 1, .*, 11, …$"):
         class_number("Cat", tuple(map(str, range(20))), "protect")

@@ -378,7 +378,7 @@ def test_protected_are_the_strong_or_the_named_classes_but_none_with_a_target():
     assert protected(targets={"ant": 0.8}) == {"ant": False, "bee": False, "cat": False}
     with pytest.raises(hs.InputError, match=r"^protect: got 'dog', which is no class"):
         protected(protect=("dog",))
-    with pytest.raises(hs.InputError, match=r"^target: got 'dog', which is no class"):
+    with pytest.raises(hs.InputError, match=r"^targets: got 'dog', which is no class"):
         protected(targets={"dog": 0.8})
 
 
@@ -401,7 +401,7 @@ def test_a_target_that_was_missed_is_said(trained, digits_parts, monkeypatch):
 def test_a_class_of_a_single_image_is_refused_by_name():
     lone = points(40, 0).subset(torch.arange(81))
     problem = prepare(biased(), points(60, 100), lone, hs.SurgeryConfig())[0]
-    with pytest.raises(hs.InputError, match=r"^calibration_data: class 'cat' has 1 image"):
+    with pytest.raises(hs.InputError, match=r"^calibration_data: class 'cat' has 1 sample"):
         run(DEFAULT, problem, Observer())
 
 

@@ -121,7 +121,7 @@ def test_run_folder(outcome, tmp_path, digits_parts):
 
 METRICS = {"accuracy", "balanced_accuracy", "sigma", "worst", "per_class", "count", "interval"}
 RESULT = {
-    *("front", "ended", "date", "plain", "changed", "recalibrated", "costs", "simpler", "model", "data"),
+    *("front", "ended", "date", "plain", "changed", "recalibrated", "costs", "simpler", "model", "data", "noun"),
     *("schema_version", "method", "classes", "seed", "before", "after", "iterations", "verdict", "warnings"),
     *("asked", "promises", "tests", "deciles", "split", "diagnosis", "choices", "seconds", "environment", "acceptance"),
 }
@@ -228,7 +228,7 @@ def test_a_model_with_more_outputs_than_classes(digits_parts, short):
 def test_a_missing_class_is_named(trained, digits_parts, short):
     parts = digits_parts
     few = replace(parts, heldout=parts.heldout.subset((parts.heldout.labels != 4).nonzero().squeeze(1)))
-    with pytest.raises(hs.InputError, match="heldout_data: class '4' has no image"):
+    with pytest.raises(hs.InputError, match="heldout_data: class '4' has no sample"):
         operate(trained, few, short)
     renamed = replace(parts, heldout=replace(parts.heldout, classes=tuple("abcdefghij")))
     with pytest.raises(hs.InputError, match="its classes are not those"):

@@ -209,7 +209,7 @@ def test_a_run_is_read_again_as_it_was(outcome, tmp_path):
 def test_a_comparison_of_other_classes_is_refused(outcome, tmp_path):
     save_run(outcome, tmp_path / "run", INPUTS)
     (tmp_path / "compare.json").write_text('{"classes": ["cat"], "schema_version": 2}')
-    with pytest.raises(hs.InputError, match=r"compare: .* has other classes than .*; give a comparison of the same"):
+    with pytest.raises(hs.InputError, match=r"comparison: .* has other classes than .*; give a comparison of the same"):
         hs.write_report(tmp_path / "run", comparison=tmp_path)
 
 
@@ -225,5 +225,5 @@ def test_folders_of_an_earlier_version_are_refused(tmp_path, command, content):
 def test_a_comparison_of_an_earlier_version_is_refused(outcome, tmp_path):
     save_run(outcome, tmp_path / "run", INPUTS)
     (tmp_path / "compare.json").write_text('{"schema_version": 1}')
-    with pytest.raises(hs.InputError, match=r"^compare: .* an earlier version \(schema 1\); compare again$"):
+    with pytest.raises(hs.InputError, match=r"^comparison: .* an earlier version \(schema 1\); compare again$"):
         hs.write_report(tmp_path / "run", comparison=tmp_path)

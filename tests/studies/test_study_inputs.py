@@ -63,7 +63,7 @@ def test_half_precision_and_missing_classes_are_refused(trained, digits_parts):
     with pytest.raises(hs.InputError, match=r"model: 'features.0.weight' is held in half precision"):
         finder(trained.half(), digits_parts.training)
     few = hs.as_labelled((torch.zeros(3, 1, 8, 8), torch.arange(3)), classes=[str(i) for i in range(10)])
-    with pytest.raises(hs.InputError, match="calibration_data: class '3' has no image"):
+    with pytest.raises(hs.InputError, match="calibration_data: class '3' has no sample"):
         open_calibration_data(trained, few)
 
 

@@ -101,7 +101,7 @@ def test_what_load_state_dict_takes_is_taken(tmp_path, counted):
     assert all(torch.equal(found.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
     del stored["module.running_mean"]
     torch.save(stored, tmp_path / "model.th")
-    with pytest.raises(hs.InputError, match=r"lacks 'module\.running_mean'; give the --model"):
+    with pytest.raises(hs.InputError, match=r"lacks 'module\.running_mean'; give the model"):
         load_weights(Wrapped(), read_checkpoint(tmp_path / "model.th"))
 
 

@@ -47,6 +47,10 @@ class FinetuneConfig:
             in the paper, only the gradient is projected: Adam rescales it, so a step is not quite
             orthogonal to the spikes.
         seed: fixes every random draw.
+
+    Example:
+        >>> hs.FinetuneConfig(loss="focal", epochs=2)
+        FinetuneConfig(loss='focal', epochs=2)
     """
 
     loss: LossName = "cross-entropy"
@@ -134,6 +138,9 @@ def finetune(
     Raises:
         InputError: an argument is wrong, the folder holds another run, or the loss is no longer
             finite.
+
+    Example:
+        >>> hs.finetune(model, train, hs.FinetuneConfig(epochs=1, batch_size=32))
     """
     classifier = as_classifier(model)
     given = as_labelled(data)

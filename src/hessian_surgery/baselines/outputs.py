@@ -41,6 +41,10 @@ class ModelOutputs:
         default_counts: by family, the directions that a method takes if its name gives no number.
         family_seconds: seconds that each family took to compute, by name.
         missing: why a family could not be computed, by name.
+
+    Example:
+        >>> fronts.outputs.logits.shape
+        torch.Size([600, 3])
     """
 
     classes: tuple[str, ...]
@@ -84,6 +88,11 @@ def load_logits(path: Path) -> ModelOutputs:
 
     Raises:
         InputError: the file cannot be read, or its contents do not fit together.
+
+    Example:
+        >>> fronts.outputs.save_logits(Path("logits.safetensors"))
+        >>> hs.load_logits(Path("logits.safetensors")).logits.shape
+        torch.Size([600, 3])
     """
     try:
         tensors, metadata = read_tensors(path)

@@ -12,6 +12,8 @@ import typer
 from typer.core import TyperCommand
 
 from hessian_surgery.cli.groups import GROUPS
+from hessian_surgery.cli.option_names import as_options
+from hessian_surgery.errors import InputError
 
 
 class GroupedCommand(TyperCommand):
@@ -44,7 +46,11 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) 
 
     def call(**given: Any) -> None:
         module, _, function = place.partition(":")
-        getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)(kind(**given))
+        run = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
+        try:
+            run(kind(**given))
+        except InputError as error:
+            raise InputError(as_options(str(error), kind)) from error
 
     hints = get_type_hints(kind, include_extras=True)
     parameters = [

@@ -1,6 +1,7 @@
 """`hessian-surgery operate`: operate on a trained classifier."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.folders import check_run_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.operate_options import OperateOptions
+from hessian_surgery.cli.option_names import as_options
 from hessian_surgery.cli.output import notes, print_json, print_notes
 from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
 from hessian_surgery.errors import InputError
@@ -84,9 +86,10 @@ def operate_on(
     checkpoint = opened.checkpoint
     parts = opened.parts
     labelled = len(parts.calibration)
-    sizes = f"deciding on {labelled} calibration images, reporting on {len(parts.heldout)} held-out ones"
+    noun = parts.calibration.noun
+    sizes = f"deciding on {labelled} calibration {noun}, reporting on {len(parts.heldout)} held-out ones"
     if folds is not None:
-        sizes = f"operating on {labelled} images, without each of {folds} folds in turn, which judges"
+        sizes = f"operating on {labelled} {noun}, without each of {folds} folds in turn, which judges"
     try:
         with ShownProgress(notes(), (*opened.remarks, sizes)) as terminal:
             outcome = operate_on_model(
@@ -106,11 +109,23 @@ def operate_on(
     except KeyboardInterrupt:
         print_notes(["interrupted; give the same command with --resume to continue"])
         raise
+    outcome = _with_options(outcome)
     patch = outcome.patch(checkpoint)
     outcome = outcome.with_patch(patch)
     write_text(folder / PAGE, run_page(run_of(outcome, patch, inputs)))
     outcome.save(folder, checkpoint, inputs, patch)
     return outcome
+
+
+def _with_options(outcome: Outcome) -> Outcome:
+    """The same outcome; the advice on criteria that are not met names options."""
+    if outcome.acceptance is None:
+        return outcome
+    criteria = tuple(
+        replace(one, advice=None if one.advice is None else as_options(one.advice)) for one in outcome.findings.criteria
+    )
+    acceptance = outcome.acceptance | {"checked": [one.as_dict() for one in criteria]}
+    return replace(outcome, findings=replace(outcome.findings, criteria=criteria), acceptance=acceptance)
 
 
 def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
@@ -120,7 +135,7 @@ def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
     else:
         print_findings(Console(), outcome.findings)
         notes().print(describe_choices(outcome.choices), highlight=False)
-        notes().print(outcome.ended, highlight=False, markup=False)
+        notes().print(outcome.findings.said(outcome.ended), highlight=False, markup=False)
     print_notes([f"run folder: {folder}", f"report: {folder / PAGE}"])
 
 

@@ -32,4 +32,4 @@ def report(options: ReportOptions) -> None:
         print(to_markdown(findings, ended), end="")
     else:
         print_findings(Console(), findings)
-        notes().print(ended, highlight=False, markup=False)
+        notes().print(findings.said(ended), highlight=False, markup=False)

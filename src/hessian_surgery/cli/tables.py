@@ -30,10 +30,10 @@ def print_findings(console: Console, findings: Findings) -> None:
     tests = findings.tests
     before, after = images.metrics()
     title = "held-out images" if findings.folds is None else f"images in {findings.folds} folds"
-    table = Table(title=f"{len(images.labels)} {title}", title_justify="left")
+    table = Table(title=f"{len(images.labels)} {findings.said(title)}", title_justify="left")
     # Of many classes the names are long, and the smallest visible changes are large.
     visible = () if findings.many else ("visible",)
-    for heading in ("class", "images", "before %", "after %", "change pp", *visible, "p (Holm)"):
+    for heading in ("class", findings.noun, "before %", "after %", "change pp", *visible, "p (Holm)"):
         table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=heading != "class")
     shown = shown_classes(before.per_class, after.per_class)
     for j in shown:
@@ -52,7 +52,7 @@ def print_findings(console: Console, findings: Findings) -> None:
     if len(shown) < len(images.classes):
         console.print(f"[dim]{left_out(len(shown), len(images.classes))}[/]\n", highlight=False)
         console.print(_deciles(findings))
-        console.print(f"[dim]{decile_note(findings)}[/]\n", highlight=False)
+        console.print(f"[dim]{findings.said(decile_note(findings))}[/]\n", highlight=False)
     console.print(_summary(findings))
     if findings.note:
         console.print(f"[bold]{escape(findings.note)}[/]", highlight=False)

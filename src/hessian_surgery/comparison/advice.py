@@ -17,6 +17,10 @@ class Advice:
     Attributes:
         method: the method's name, or `nothing` to keep the model.
         sentence: the reason, with numbers.
+
+    Example:
+        >>> hs.advise(fronts).method
+        'class-bias'
     """
 
     method: str
@@ -28,6 +32,10 @@ def advise(fronts: Fronts) -> Advice:
 
     The intervals are corrected for the number of methods, because the best of ten often beats class
     bias by luck alone.
+
+    Example:
+        >>> hs.advise(fronts).sentence.partition(":")[0]
+        'Class bias lowers σ'
     """
     bias = fronts.row("class-bias", fronts.headline)
     if not bias.splits:

@@ -56,6 +56,12 @@ def compare(
         config: how to find spikes, and how to run `loop`.
         folder: where trainings save their state, to resume after a kill.
         observer: told about progress.
+
+    Example:
+        >>> protocol = hs.Protocol(methods=("class-bias",), splits=2)
+        >>> fronts = hs.compare(model, data=calibration, training_data=train, protocol=protocol)
+        >>> fronts.images, fronts.splits
+        (600, 2)
     """
     protocol = protocol or Protocol()
     observer = observer or Observer()
@@ -125,6 +131,11 @@ def compare_logits(outputs: ModelOutputs, protocol: Protocol | None = None, obse
 
     Raises:
         InputError: a method needs the model.
+
+    Example:
+        >>> protocol = hs.Protocol(methods=("class-bias",), splits=2)
+        >>> hs.compare_logits(fronts.outputs, protocol).splits
+        2
     """
     protocol = protocol or Protocol(methods=FROM_LOGITS)
     require_logits_only(protocol.entries)

@@ -54,6 +54,11 @@ class Row:
         sigma_change: σ minus that of the original model, both without sampling noise, with its
             95 % interval; None if there are no figures.
         verdicts: for a whole operation, how many splits have each verdict.
+
+    Example:
+        >>> row = fronts.row("class-bias", fronts.headline)
+        >>> row.name, row.splits
+        ('class-bias', 2)
     """
 
     name: str
@@ -137,6 +142,10 @@ class Fronts:
         edits: each entry's edits of the model at the headline budget, as fitted on the first split.
         outputs: the original model's outputs.
         warnings: what limits what can be said, such as images that are in the training data.
+
+    Example:
+        >>> fronts.row("class-bias", fronts.headline).sigma < fronts.base["sigma"]
+        True
     """
 
     classes: tuple[str, ...]

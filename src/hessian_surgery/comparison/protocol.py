@@ -48,6 +48,10 @@ class Protocol:
             images into two fixed halves, one for development. "development": each split halves the
             development half, to choose settings on. "final": every split is judged on the other
             half, and its methods are fitted to another 80 % of the development half.
+
+    Example:
+        >>> hs.Protocol(methods=("class-bias", "operate"), splits=2)
+        Protocol(methods=('class-bias', 'operate'), splits=2)
     """
 
     methods: tuple[str, ...] = DEFAULT

@@ -43,6 +43,11 @@ class Storage:
         precision: "full", as the arithmetic is, or "bfloat16", which takes half the memory of
             float32. Arithmetic is never in half precision. Rounding moves a vector by about 0.2 %
             of its length, which the residuals include.
+
+    Example:
+        >>> matrix = torch.diag(torch.arange(1.0, 9.0))
+        >>> hs.lanczos(matrix, k=1, storage=hs.Storage(4, "host")).storage.place
+        'host'
     """
 
     rows: int

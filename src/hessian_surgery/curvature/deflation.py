@@ -14,6 +14,11 @@ class Deflated(SymmetricOperator):
     Args:
         operator: H.
         vectors: Q (k, p), orthonormal rows, on any device in any precision.
+
+    Example:
+        >>> diagonal = torch.diag(torch.tensor([3.0, 2.0, 1.0]))
+        >>> hs.Deflated(diagonal, torch.tensor([[1.0, 0.0, 0.0]])) @ torch.ones(3)
+        tensor([0., 2., 1.])
     """
 
     def __init__(self, operator: Operator, vectors: Tensor) -> None:

@@ -25,6 +25,12 @@ class Density:
         weights: their weights ω (k arrays that each sum to 1).
         variance: σ² of the Gaussian that stands for each δ.
         dimension: p.
+
+    Example:
+        >>> matrix = torch.diag(torch.tensor([1.0, 2.0, 3.0]))
+        >>> density = hs.spectral_density(matrix, steps=3, probes=2)
+        >>> density.dimension
+        3
     """
 
     nodes: tuple[Array, ...]
@@ -91,6 +97,11 @@ def spectral_density(
         storage: where to keep the m vectors of a probe; by default what fits (`choose_storage`).
         seed: fixes the probes.
         progress: called with (products taken, products in all).
+
+    Example:
+        >>> matrix = torch.diag(torch.tensor([1.0, 2.0, 3.0]))
+        >>> hs.spectral_density(matrix, steps=3, probes=2).dimension
+        3
     """
     for name, value in (("steps", steps), ("probes", probes)):
         if value < 1:

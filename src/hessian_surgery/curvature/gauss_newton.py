@@ -13,6 +13,10 @@ class GaussNewton(BatchOperator):
     J_s (C, p) is the Jacobian of sample s's logits in the weights, and ∇²ℓ_s (C, C) the Hessian
     of its loss in the logits. G is positive semi-definite if the loss is convex in the logits. A
     resident product costs about 1.4 gradients. See `BatchOperator` for the arguments.
+
+    Example:
+        >>> hs.GaussNewton(model, hs.hessian_batch(train, 64)).shape
+        (51, 51)
     """
 
     _transposed = True

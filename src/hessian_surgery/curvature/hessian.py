@@ -12,6 +12,11 @@ class Hessian(BatchOperator):
 
     Products are exact: H v is the derivative of ⟨∇L(θ), v⟩ in θ. A resident product costs about
     two gradients. See `BatchOperator` for the arguments.
+
+    Example:
+        >>> hessian = hs.Hessian(model, hs.hessian_batch(train, 64))
+        >>> (hessian @ torch.ones(51)).shape
+        torch.Size([51])
     """
 
     def _linearize(self, logits: Tensor, labels: Tensor, keep: bool) -> Product:

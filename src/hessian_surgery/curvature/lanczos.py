@@ -42,6 +42,11 @@ class Spectrum:
         peak_bytes: the most memory that the run held at once, on host and device together. This
             leaves out what was held before the run (the model, the batch and its graph), and what
             a product needs while it is computed.
+
+    Example:
+        >>> spectrum = hs.lanczos(torch.diag(torch.tensor([3.0, 2.0, 1.0])), k=1)
+        >>> spectrum.eigenvalues.round(3), spectrum.vectors.shape
+        (array([3.]), torch.Size([1, 3]))
     """
 
     eigenvalues: Array
@@ -114,6 +119,11 @@ def lanczos(
         seed: see `start`.
         iteration: see `start`.
         progress: called with (steps taken, how many there are likely to be) after each step.
+
+    Example:
+        >>> spectrum = hs.lanczos(hs.Hessian(model, hs.hessian_batch(train, 64)), k=2)
+        >>> len(spectrum.eigenvalues), bool((spectrum.residuals < 0.01).all())
+        (2, True)
     """
     operator = as_operator(operator, start)
     space = space_of(operator)

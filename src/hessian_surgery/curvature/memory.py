@@ -62,7 +62,7 @@ def check_graph(
     each = GRAPH_FACTOR * saved_bytes(classifier, data, space)
     if images * each > SHARE * room.device:
         fitting = int(SHARE * room.device // max(1, each))
-        advice = f"give --micro-batch {fitting}" if fitting else "not even one image fits; choose fewer --parameters"
+        advice = f"give micro_batch={fitting}" if fitting else "not even one image fits; choose fewer parameters"
         raise InputError(
             f"hessian_samples: the graph of {images} images takes about {sized(images * each)}, "
             f"and {sized(room.device)} is free; {advice}"

@@ -193,9 +193,9 @@ def _refusal(
     free = {"device": room.device, "host": room.host, "disk": room.disk}
     have = ", ".join(f"{sized(max(0, count))} on {name}" for name, count in free.items() if place in ("auto", name))
     if would is None:
-        advice = f"set TMPDIR to a disk with {sized(least)} free, or ask for fewer spikes, or --parameters 'layer4.*'"
+        advice = f"set TMPDIR to a disk with {sized(least)} free, or ask for fewer spikes, or parameters='layer4.*'"
     elif would.precision == "full":
-        advice = f"--basis {would.place} would fit"
+        advice = f"basis={would.place!r} would fit"
     else:
-        advice = f"--basis {would.place} would fit with --precision {would.precision}"
+        advice = f"basis={would.place!r} would fit with precision={would.precision!r}"
     return f"basis: {spikes} spikes need {sized(least)} or more, and there is {have}; {advice}"

@@ -115,6 +115,11 @@ class FunctionOperator(SymmetricOperator):
     Args:
         function: v (p,) → H v (p,).
         example: any vector (p,); it sets p, the dtype and the device.
+
+    Example:
+        >>> twice = hs.FunctionOperator(lambda vector: 2 * vector, torch.zeros(3))
+        >>> twice @ torch.ones(3)
+        tensor([2., 2., 2.])
     """
 
     def __init__(self, function: Product, example: Tensor) -> None:

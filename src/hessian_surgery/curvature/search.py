@@ -50,6 +50,10 @@ class SpikeSearch:
         precision: how the basis is stored: "full" or "bfloat16"; "auto" takes bfloat16 only if
             full precision does not fit.
         basis_memory: GB that the basis may take, wherever it is; None allows all that is free.
+
+    Example:
+        >>> hs.SurgeryConfig(directions="spikes", search=hs.SpikeSearch(spikes=9)).search
+        SpikeSearch(spikes=9)
     """
 
     spikes: int | None = None

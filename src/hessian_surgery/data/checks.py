@@ -18,5 +18,5 @@ def require_images(labels: Tensor, classes: tuple[str, ...], argument: str, at_l
     counts = torch.bincount(labels.cpu(), minlength=len(classes)).tolist()
     for name, count in zip(classes, counts, strict=True):
         if count < at_least:
-            found = f"{count or 'no'} image{'s' if count > 1 else ''}"
+            found = f"{count or 'no'} sample{'s' if count > 1 else ''}"
             raise InputError(f"{argument}: class {name!r} has {found}; give at least {at_least} of each class")

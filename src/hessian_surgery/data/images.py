@@ -49,7 +49,9 @@ class Preprocessing:
         decoded = [self.decode(content, name) for content, name in zip(encoded, names, strict=True)]
         sizes = {tuple(image.shape[1:]) for image in decoded}
         if len(sizes) > 1:
-            raise InputError(f"data: images differ in size, such as {sorted(sizes)[:2]}; give --image-size")
+            raise InputError(
+                f"data: images differ in size, such as {sorted(sizes)[:2]}; give image_size=N, the side that all get"
+            )
         return self.normalize(torch.stack(decoded))
 
     def normalize(self, pixels: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -10,7 +10,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, defau
 
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
+from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.errors import InputError
+
+Noun: TypeAlias = Literal["images", "samples"]
 
 LABEL_KEYS = ("label", "labels")
 CHUNK = 512
@@ -26,6 +29,12 @@ class LabelledSet:
         classes: the C class names.
         index: position (N,) int64 of each sample in the source that it was drawn from.
         in_memory: whether the inputs are held in memory, so that all can be read at little cost.
+
+    Example:
+        >>> heldout, heldout.classes
+        (LabelledSet(600 samples of 3 classes), ('ant', 'bee', 'cat'))
+        >>> heldout.subset(torch.tensor([0, 200])).labels
+        tensor([0, 1])
     """
 
     fetch: Callable[[Tensor], Inputs]
@@ -48,6 +57,12 @@ class LabelledSet:
 
     def __repr__(self) -> str:
         return f"LabelledSet({len(self):,} samples of {len(self.classes):,} classes)"
+
+    @property
+    def noun(self) -> Noun:
+        """What reports call samples: "images" if their inputs have rows and columns."""
+        held = batches.tensors(self.fetch(torch.zeros(1, dtype=torch.int64)))
+        return "images" if any(tensor.ndim == 4 for tensor in held) else "samples"
 
     @property
     def counts(self) -> Tensor:
@@ -73,7 +88,9 @@ class LabelledSet:
         try:
             held = batches.join(parts)
         except RuntimeError as error:
-            raise InputError("data: samples differ in shape; give --image-size, or pad them to one shape") from error
+            raise InputError(
+                "data: batches differ in shape; pad or resize all samples to one, as by padding='max_length'"
+            ) from error
         return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True)
 
     def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
@@ -95,7 +112,12 @@ def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet
         data: a pair of stacked inputs and labels (N,), a map-style dataset, or a loader of one. A
             sample is (input, label), (input, …, label) or a dict with `label` or `labels`. Only the
             loader's dataset and collate function count, not its order, batch size or drop_last.
-        classes: class names; by default the dataset's `classes`, or the labels as numbers.
+        classes: class names; by default the dataset's `classes`, or the names of its `ClassLabel`,
+            or the labels as numbers.
+
+    Example:
+        >>> hs.as_labelled((torch.randn(6, 4), torch.arange(6) % 2), classes=("no", "yes"))
+        LabelledSet(6 samples of 2 classes)
     """
     if isinstance(data, LabelledSet):
         return data
@@ -126,12 +148,12 @@ def _from_tensors(inputs: Inputs, labels: Tensor, classes: Sequence[str] | None)
     )
 
 
-def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], classes: Sequence[str] | None) -> LabelledSet:
+def _from_dataset(dataset: Any, collate: Collate, classes: Sequence[str] | None) -> LabelledSet:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise InputError("data: an iterable dataset cannot be split; give a map-style dataset or stacked tensors")
 
     def read(positions: Tensor) -> tuple[Inputs, Tensor]:
-        return _separate(collate([dataset[i] for i in positions.tolist()]))
+        return _separate(stack([dataset[i] for i in positions.tolist()], collate))
 
     targets = _known_targets(dataset)
     if targets is None:
@@ -139,7 +161,7 @@ def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], classes: Se
         targets = torch.cat([read(chunk)[1].reshape(-1) for chunk in chunks]) if len(dataset) else []
     labels = _check_labels(torch.as_tensor(targets))
     if classes is None:
-        classes = getattr(dataset, "classes", None)
+        classes = _known_names(dataset)
     return LabelledSet(lambda p: read(p)[0], labels, _names(labels, classes), torch.arange(len(labels)))
 
 
@@ -151,6 +173,15 @@ def _known_targets(dataset: Any) -> Any:
     targets = getattr(dataset, "targets", None)
     usable = targets is not None and len(targets) == len(dataset) and getattr(dataset, "target_transform", None) is None
     return targets if usable else None
+
+
+def _known_names(dataset: Any) -> Sequence[str] | None:
+    """Class names, as datasets of torchvision or Hugging Face offer them; None if none."""
+    if isinstance(dataset, Subset):
+        return _known_names(dataset.dataset)
+    features = getattr(dataset, "features", None)
+    columns = [features[key] for key in LABEL_KEYS if key in features] if isinstance(features, Mapping) else []
+    return getattr(dataset, "classes", None) or next((getattr(column, "names", None) for column in columns), None)
 
 
 def _separate(batch: Any) -> tuple[Inputs, Tensor]:

@@ -89,12 +89,12 @@ def open_data(
 
     if (heldout or (calibration and "heldout" in needs)) and (calibration or spec) == (heldout or spec):
         raise InputError(
-            f"heldout-data: {heldout or spec} is the calibration data as well; give --data alone to halve it"
+            f"heldout_data: {heldout or spec} is the calibration data as well; give data alone to halve it"
         )
     whole = open_source(spec, seed, preprocessing) if spec else Source(None, None)
-    train = opened(training, "train", "training-data") if training else whole.train
-    decide = opened(calibration, "test", "calibration-data")
-    report = opened(heldout, "test", "heldout-data")
+    train = opened(training, "train", "training_data") if training else whole.train
+    decide = opened(calibration, "test", "calibration_data")
+    report = opened(heldout, "test", "heldout_data")
     if whole.test is not None:
         decide, report = _fill_in(whole.test, decide, report, seed if halve else None)
     found = dict(zip(PARTS, (train, decide, report), strict=True))
@@ -119,13 +119,13 @@ def _fill_in(
 
 def _lacking(spec: str | None, source: Source, missing: list[str]) -> str:
     """The message that says which part of the data is missing."""
-    options = " and ".join(f"--{part}-data" for part in missing)
+    lacking = " and ".join(f"{part}_data" for part in missing)
     if spec is None:
-        return f"data: missing; give --data, or {options}"
+        return f"data: missing; give it, or {lacking}"
     if source.single is not None:
-        return f"data: {spec} is a single set, without train and test parts; give {options}"
+        return f"data: {spec} is a single set, without train and test parts; give {lacking}"
     part = "train" if "training" in missing else "test"
-    return f"data: {spec} has no {part} part; add one, or give {options}"
+    return f"data: {spec} has no {part} part; add one, or give {lacking}"
 
 
 def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:

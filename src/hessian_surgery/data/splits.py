@@ -24,6 +24,10 @@ def stratified_split(
         data: the set to split.
         fractions: one per part; all positive, with a sum of at most 1.
         seed: fixes the parts.
+
+    Example:
+        >>> hs.stratified_split(heldout, (0.5, 0.25))
+        (LabelledSet(300 samples of 3 classes), LabelledSet(150 samples of 3 classes))
     """
     if min(fractions) <= 0 or sum(fractions) > 1 + 1e-9:
         raise InputError(f"fractions: got {tuple(fractions)}; give positive numbers that sum to at most 1")
@@ -52,7 +56,12 @@ def stratified_folds(labels: Tensor, count: int, draw: torch.Generator | None = 
 
 
 def cap_per_class(data: LabelledSet, cap: int, seed: int = 0) -> LabelledSet:
-    """Draw at most `cap` samples of each class (the calibration set of section 9.2)."""
+    """Draw at most `cap` samples of each class (the calibration set of section 9.2).
+
+    Example:
+        >>> hs.cap_per_class(heldout, 10)
+        LabelledSet(30 samples of 3 classes)
+    """
     if cap < 1:
         raise InputError(f"cap: got {cap}; give at least 1 sample per class")
     shuffled = _shuffled_by_class(data.labels, generator(seed, "cap"))
@@ -87,6 +96,10 @@ def hessian_batch(
             fewer gives all it has, and the others make up for it.
         seed: fixes the draw, together with `iteration`.
         iteration: 0 for a batch given once (Algorithm 2's input), t for one drawn per iteration.
+
+    Example:
+        >>> hs.hessian_batch(train, 64)
+        LabelledSet(64 samples of 3 classes)
     """
     if samples < 1:
         raise InputError(f"hessian_samples: got {samples}; give at least 1")

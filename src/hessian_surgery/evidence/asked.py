@@ -16,6 +16,10 @@ class Asked:
         budget: overall accuracy that may be given up; None if the algorithm knows no such limit.
         targets: accuracies to reach, by class name.
         limits: what each protected class may lose, by class name.
+
+    Example:
+        >>> print(hs.Asked(budget=0.002, targets={"cat": 0.8}))
+        the targets cat 80 % for at most 0.2 pp of accuracy
     """
 
     aim: Literal["sigma", "worst"] = "sigma"

@@ -19,6 +19,11 @@ class BeforeAfter:
         labels: true classes (N,).
         before: answers of the starting model.
         after: answers of the patched model.
+
+    Example:
+        >>> before, after = outcome.findings.heldout.metrics()
+        >>> after.worst > before.worst
+        True
     """
 
     classes: tuple[str, ...]

@@ -9,8 +9,8 @@ from hessian_surgery.evidence.promises import change_interval
 
 # Standard errors in each end of a 95 % interval.
 WIDE = 1.96
-# What mends probabilities, as an option and from Python.
-REMEDY = "--recalibrate (recalibrate=True in Python) fits one temperature against this"
+# What mends probabilities.
+REMEDY = "recalibrate fits one temperature against this"
 
 
 @dataclass(frozen=True)

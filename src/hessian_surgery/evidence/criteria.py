@@ -19,7 +19,7 @@ class CheckedCriterion:
         measured: the accuracy, or the drop (negative for a gain), on the held-out images.
         interval: of `measured`, 95 %.
         met: whether `measured` is within `asked`.
-        advice: options that may meet it, if it is not met and any are known.
+        advice: settings that may meet it, if it is not met and any are known.
     """
 
     name: str

@@ -37,6 +37,10 @@ class ClassGroup:
         after: the same after the operation.
         after_interval: its 95 % interval.
         change: after minus before.
+
+    Example:
+        >>> outcome.findings.deciles  # of more than forty classes, ten groups
+        ()
     """
 
     group: int

@@ -10,7 +10,12 @@ from hessian_surgery.types import Array
 
 @dataclass(frozen=True)
 class Difference:
-    """After minus before, with a 95 % interval."""
+    """After minus before, with a 95 % interval.
+
+    Example:
+        >>> print(hs.Difference(0.012, (-0.003, 0.027)))
+        +1.2 pp [-0.3, +2.7]
+    """
 
     difference: float
     interval: tuple[float, float]

@@ -23,6 +23,10 @@ class SensitivityStructure:
         flatness: σ₁/σ₂, the largest singular value over the second; None if there is no second.
         frobenius: Frobenius norm ‖S‖_F.
         entangled: pairs of classes that every spike moves in opposite directions (section 9.5).
+
+    Example:
+        >>> outcome.structure.effective_rank >= 1
+        True
     """
 
     effective_rank: float

@@ -24,6 +24,11 @@ class Metrics:
         per_class: class accuracies (C).
         count: images per class (C).
         interval: Wilson's 95 % interval of each class accuracy (C pairs).
+
+    Example:
+        >>> before, after = outcome.findings.heldout.metrics()
+        >>> before.count
+        [200, 200, 200]
     """
 
     accuracy: float

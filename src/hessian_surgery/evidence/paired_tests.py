@@ -35,6 +35,11 @@ class ClassTest:
         detectable: smallest change of accuracy that the corrected test finds in four cases out of
             five, if as many images change as did here.
         claim: False if the class has too few images for a claim.
+
+    Example:
+        >>> ant = outcome.findings.tests.per_class[0]
+        >>> ant.name, ant.p_holm < 0.05
+        ('ant', True)
     """
 
     name: str
@@ -60,6 +65,11 @@ class Flow:
         gained_from: how many of them had each other answer before.
         lost: images that became wrong.
         lost_to: how many of them have each other answer now.
+
+    Example:
+        >>> flow = outcome.findings.tests.flows[0]
+        >>> flow.name, flow.lost == sum(flow.lost_to.values())
+        ('ant', True)
     """
 
     name: str
@@ -102,6 +112,11 @@ class PairedTests:
         churn: share of predictions that changed.
         per_class: a test for each class.
         flows: where the images of each class that changed came from and went to.
+
+    Example:
+        >>> low, high = outcome.findings.tests.sigma.interval  # of the change of σ
+        >>> high < 0
+        True
     """
 
     sigma: Difference

@@ -49,6 +49,10 @@ class Promise:
         measured: the accuracy after, or the change of accuracy, σ or the worst class.
         interval: of `measured`.
         state: "reached" or "missed", "kept" or "broken", if the whole interval says so.
+
+    Example:
+        >>> print(outcome.findings.promises[1].wanted)
+        budget, at most 0.2 pp of accuracy lost
     """
 
     promise: Literal["target", "sigma", "worst", "budget", "limit"]

@@ -23,6 +23,10 @@ class Verdict:
         sentence: the headline, with what was asked and what was measured.
         headline: the outcome, and how much of what was asked for is not met.
         tone: "good" only if nothing that was asked for is unmet; "mixed" if something is.
+
+    Example:
+        >>> outcome.verdict.outcome, outcome.verdict.tone
+        ('better', 'good')
     """
 
     outcome: Result

@@ -70,6 +70,11 @@ class Classifier:
         channels_last: whether images pass with channels innermost in memory, which many layers
             work faster on; False leaves inputs as they come. None does so on a GPU, and leaves
             `operate` and the like to find out what is faster on a CPU.
+
+    Example:
+        >>> doubled = hs.Classifier(model, forward=lambda module, inputs: 2 * module(inputs))
+        >>> doubled.logits(heldout.inputs()).shape
+        torch.Size([600, 3])
     """
 
     module: nn.Module

@@ -14,12 +14,22 @@ LossName: TypeAlias = Literal["cross-entropy", "focal", "class-balanced"]
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean of −log p_y (eq. 1)."""
+    """Mean of −log p_y (eq. 1).
+
+    Example:
+        >>> hs.cross_entropy(torch.zeros(1, 2), torch.tensor([0]))
+        tensor(0.6931)
+    """
     return F.cross_entropy(logits, labels)
 
 
 def focal(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
-    """Mean of −(1 − p_y)^γ log p_y (Lin et al. 2017)."""
+    """Mean of −(1 − p_y)^γ log p_y (Lin et al. 2017).
+
+    Example:
+        >>> hs.focal(torch.zeros(1, 2), torch.tensor([0]))  # a quarter of the cross-entropy
+        tensor(0.1733)
+    """
     log_p = F.log_softmax(logits, dim=1).gather(1, labels[:, None]).squeeze(1)
     return -((1 - log_p.exp()) ** gamma * log_p).mean()
 
@@ -33,6 +43,11 @@ def class_balanced(counts: Tensor, beta: float | None = None) -> Loss:
     Args:
         counts: n_j, the training samples of each class (C,).
         beta: β; by default (N − 1) / N with N = Σ n_j.
+
+    Example:
+        >>> loss = hs.class_balanced(torch.tensor([100, 10]))
+        >>> loss(torch.zeros(2, 2), torch.tensor([0, 1])).item() > 0
+        True
     """
     n = counts.double()
     beta = 1 - 1 / float(n.sum()) if beta is None else beta

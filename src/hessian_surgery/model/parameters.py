@@ -24,6 +24,11 @@ class ParameterSpace:
         names: names in `module.named_parameters()`.
         parameters: the parameters themselves, not copies.
         aliases: all names of each parameter; a tied weight has several.
+
+    Example:
+        >>> space = hs.parameter_space(model)
+        >>> space.dimension, space.names[0]
+        (51, '0.weight')
     """
 
     names: tuple[str, ...]
@@ -114,6 +119,10 @@ def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
 
     Raises:
         InputError: no trainable parameter matches.
+
+    Example:
+        >>> hs.parameter_space(model, "2.*").names
+        ('2.weight', '2.bias')
     """
     named = [
         (name, parameter)

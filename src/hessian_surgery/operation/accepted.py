@@ -1,6 +1,5 @@
-"""An operation against its acceptance criteria, with options that may meet those that are not."""
+"""An operation against its acceptance criteria, with settings that may meet those that are not."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from hessian_surgery.evidence.criteria import CheckedCriterion
@@ -8,45 +7,35 @@ from hessian_surgery.evidence.verdict import judge
 from hessian_surgery.operation.acceptance_criteria import Criteria, check_criteria
 from hessian_surgery.operation.outcome import Outcome
 
-# With more protected classes than this, they are not listed in an option.
-LISTED = 12
-
 
 def with_criteria(outcome: Outcome, criteria: Criteria) -> Outcome:
     """The outcome with each criterion checked on the held-out images, and its verdict with them."""
     found = outcome.findings
     checked = check_criteria(criteria, found.heldout)
-    checked = tuple(one if one.met else replace(one, advice=_advice(one, checked, outcome)) for one in checked)
+    checked = tuple(one if one.met else replace(one, advice=_advice(one, outcome)) for one in checked)
     verdict = judge(found.tests, len(found.heldout.labels), found.asked, found.promises, checked)
     acceptance = {
         "criteria": asdict(criteria),
         "checked": [one.as_dict() for one in checked],
         "failed": [one.failure for one in checked if not one.met],
     }
-    return replace(outcome, findings=replace(found, verdict=verdict, criteria=checked), acceptance=acceptance)
+    return replace(outcome, findings=replace(found, criteria=checked).judged(verdict), acceptance=acceptance)
 
 
-def _advice(unmet: CheckedCriterion, checked: Sequence[CheckedCriterion], outcome: Outcome) -> str | None:
-    """Options that are predicted to meet a criterion, or that ask for it; None in the loop."""
+def _advice(unmet: CheckedCriterion, outcome: Outcome) -> str | None:
+    """Settings that are predicted to meet a criterion, or what stands in its way; None in the loop.
+
+    The plan has aimed at every criterion already.
+    """
     if outcome.findings.asked.budget is None:
         return None
     predicted = _predicted(unmet, outcome)
     if predicted is not None:
         return predicted
-    if unmet.criterion == "minimum_accuracy":
-        untold = "not predicted at any budget tried; " if outcome.front else ""
-        short = [one for one in checked if one.criterion == "minimum_accuracy" and not one.met]
-        named = short if len(short) <= LISTED else [unmet]
-        targets = ",".join(f"{one.name}={one.asked:g}" for one in named)
-        return f"{untold}--target {targets} asks for it"
-    failed = [one.name for one in checked if one.criterion == "maximum_drop" and not one.met]
-    free = [name for name in failed if name not in outcome.findings.asked.targets]
-    protected = list(dict.fromkeys((*outcome.findings.asked.limits, *free)))
-    if unmet.name not in free:
-        return None
-    if len(protected) <= LISTED:
-        return f"--protect {','.join(protected)} --max-drop {unmet.asked:g} asks for it"
-    return f"protect {unmet.name} (--protect) with --max-drop {unmet.asked:g}"
+    if unmet.criterion == "maximum_drop":
+        return f"the plan kept to it on the calibration images: give more of these, or less than {unmet.asked:g}"
+    untold = ", and no budget tried is predicted to meet it" if outcome.front else ""
+    return f"the plan aimed at it{untold}: give limits or budget more room, or ask for less"
 
 
 def _predicted(unmet: CheckedCriterion, outcome: Outcome) -> str | None:
@@ -71,4 +60,4 @@ def _predicted(unmet: CheckedCriterion, outcome: Outcome) -> str | None:
     budget = asked.budget
     best = min(meeting, key=lambda point: (point["objective"] != asked.aim, abs(point["budget"] - budget)))
     accuracy = f"{100 * best['per_class'][j]:.1f} %"
-    return f"--target {best['objective']} --budget {best['budget']:g} is predicted to meet it ({accuracy})"
+    return f"target={best['objective']!r}, budget={best['budget']:g} is predicted to meet it ({accuracy})"

@@ -24,7 +24,7 @@ def answer_parts(findings: Findings) -> list[tuple[str, list[str]]]:
         (COSTS, cost_lines(findings.costs)),
         (SIMPLER, simpler_lines(findings)),
     ]
-    return [(title, lines) for title, lines in parts if lines]
+    return [(title, [findings.said(line) for line in lines]) for title, lines in parts if lines]
 
 
 def changed_lines(findings: Findings) -> list[str]:
@@ -69,7 +69,7 @@ def class_rows(findings: Findings) -> list[dict[str, Any]]:
     return [
         {
             "class": test.name,
-            "images": before.count[j],
+            "count": before.count[j],
             "before": before.per_class[j],
             "after": after.per_class[j],
             "after_low": after.interval[j][0],
@@ -100,7 +100,7 @@ def _class_table(findings: Findings) -> str:
     cells = [
         (
             name(row["class"]),
-            f"{row['images']:,}",
+            f"{row['count']:,}",
             percent(row["before"]),
             with_interval(row["after"], (row["after_low"], row["after_high"])),
             points(row["change"]),
@@ -111,4 +111,5 @@ def _class_table(findings: Findings) -> str:
     caption = f"{len(findings.heldout.labels):,} held-out images"
     if len(shown) < len(rows):
         caption = f"{caption}; {left_out(len(shown), len(rows))}"
-    return table(("class", "images", "before %", "after % [95 %]", "change pp", "p (Holm)"), cells, caption)
+    head = ("class", "images", "before %", "after % [95 %]", "change pp", "p (Holm)")
+    return findings.said(table(head, cells, caption))

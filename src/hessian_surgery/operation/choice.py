@@ -102,7 +102,9 @@ class Candidates:
             scores.append(goal.scores(drawn))
             gain.append(change @ self.shares)
             within.append((change >= room - SLACK).all(axis=-1))
-        spread = (self.drawn - self.drawn[:, :1]).std(axis=0) if goal.limit_surety else np.zeros_like(self.per_class)
+        spread = (
+            (self.drawn - self.drawn[:, :1]).std(axis=0) if np.any(goal.limit_surety) else np.zeros_like(self.per_class)
+        )
         return Choice(
             candidates=self,
             scores=goal.scores(self.per_class),

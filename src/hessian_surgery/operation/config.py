@@ -32,6 +32,10 @@ class OperationConfig(ABC):
         seed: fixes every random draw.
         recalibrate: fit one temperature to the calibration images after the operation, and divide
             the head's weights and biases by it; no prediction changes.
+
+    Example:
+        >>> [isinstance(one, hs.OperationConfig) for one in (hs.SurgeryConfig(), hs.LoopConfig())]
+        [True, True]
     """
 
     iterations: int = 1
@@ -107,6 +111,10 @@ class SurgeryConfig(OperationConfig):
         protect: names of the protected classes; by default the strong ones.
         classes_of_interest: names of classes that get directions of their own, where there are so
             many that others share one. Those with a target have their own anyway.
+
+    Example:
+        >>> hs.SurgeryConfig(budget=0.005, targets={"cat": 0.6}, protect=("ant",), max_drop=0.1)
+        SurgeryConfig(max_drop=0.1, budget=0.005, targets={'cat': 0.6}, protect=('ant',))
     """
 
     directions: Family = "class-gradients"
@@ -146,11 +154,11 @@ class SurgeryConfig(OperationConfig):
         for name in self.classes_of_interest:
             class_number(name, classes, "classes_of_interest")
         for name, value in self.targets.items():
-            class_number(name, classes, "target")
+            class_number(name, classes, "targets")
             if name in self.protect:
                 raise InputError(f"protect: {name!r} has a target as well; give one of the two")
             if not 0 < value <= 1:
-                raise InputError(f"target: got {name}={value:g}; give an accuracy as a fraction, such as 0.8")
+                raise InputError(f"targets: got {name}={value:g}; give an accuracy as a fraction, such as 0.8")
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `config.json` holds."""

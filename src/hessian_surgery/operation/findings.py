@@ -4,11 +4,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from hessian_surgery.data.labelled import Noun
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.costs import Costs, cost_warnings, find_costs
 from hessian_surgery.evidence.criteria import CheckedCriterion
 from hessian_surgery.evidence.deciles import MANY_CLASSES, ClassGroup, deciles
+from hessian_surgery.evidence.noun import said_of
 from hessian_surgery.evidence.paired_tests import PairedTests, paired_tests
 from hessian_surgery.evidence.plain_words import plain_words
 from hessian_surgery.evidence.promises import Promise, check_promises, promise_warnings
@@ -41,6 +43,11 @@ class Findings:
         changed: which weights the step changed; None in runs of earlier versions.
         temperature: what the head was divided by after that; None without recalibration.
         simpler: what a class bias would have done; None if none was fitted.
+        noun: what samples are called, "images" or "samples".
+
+    Example:
+        >>> [promise.state for promise in outcome.findings.promises][:2]
+        ['reached', 'kept']
     """
 
     calibration: BeforeAfter
@@ -55,6 +62,7 @@ class Findings:
     changed: WeightChanges | None = None
     temperature: float | None = None
     simpler: Simpler | None = None
+    noun: Noun = "images"
 
     __repr__ = short_repr
 
@@ -66,7 +74,15 @@ class Findings:
     @property
     def plain(self) -> str:
         """What was done, for someone who has never heard of σ."""
-        return plain_words(self.heldout, self.tests)
+        return self.said(plain_words(self.heldout, self.tests))
+
+    def said(self, text: str) -> str:
+        """A text about images, as one about what the data are."""
+        return said_of(text, self.noun, self.heldout.classes)
+
+    def judged(self, verdict: Verdict) -> "Findings":
+        """The same with a verdict."""
+        return replace(self, verdict=replace(verdict, sentence=self.said(verdict.sentence)))
 
     def as_dict(self) -> dict[str, Any]:
         """What `result.json` holds of it, without the metrics."""
@@ -82,6 +98,7 @@ class Findings:
             "warnings": list(self.warnings),
             "tests": self.tests.as_dict(),
             "deciles": [group.as_dict() for group in self.deciles],
+            "noun": self.noun,
         }
 
     @cached_property
@@ -99,7 +116,7 @@ class Findings:
         """What must be said beside the figures of folds; None if images were held out."""
         if self.folds is None:
             return None
-        return (
+        return self.said(
             f"The delivered step is the mean of {self.folds} operations, each without one fold of the "
             f"{len(self.heldout.labels):,} images. The figures are theirs, each on the fold that it did not see."
         )
@@ -115,6 +132,7 @@ def make_findings(
     folds: int | None = None,
     temperature: float | None = None,
     criteria: tuple[CheckedCriterion, ...] = (),
+    noun: Noun = "images",
 ) -> Findings:
     """All statistics, from the answers to each image.
 
@@ -127,6 +145,7 @@ def make_findings(
         folds: how many there were; None if images were held out.
         temperature: what the head was divided by; None without recalibration.
         criteria: acceptance criteria, if there are any.
+        noun: what samples are called.
     """
     tests = paired_tests(heldout, seed)
     if folds is not None:
@@ -136,6 +155,7 @@ def make_findings(
     verdict = judge(tests, len(heldout.labels), asked, promises, criteria)
     costs = find_costs(tests, heldout.metrics()[1].count)
     found = (*promise_warnings(promises), *cost_warnings(costs, temperature is not None))
-    every = tuple(dict.fromkeys((*warnings, *found)))
+    every = tuple(dict.fromkeys(said_of(one, noun, heldout.classes) for one in (*warnings, *found)))
     findings = Findings(calibration, heldout, asked, tests, promises, verdict, every, folds)
-    return replace(findings, temperature=temperature, criteria=criteria)
+    findings = replace(findings, temperature=temperature, criteria=criteria, noun=noun)
+    return findings.judged(verdict)

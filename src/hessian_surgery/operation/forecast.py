@@ -42,6 +42,11 @@ class Expected:
         after: as forecast.
         within: as many other images show a change within this of the forecast one, in 95 % of cases
             (or a better one).
+
+    Example:
+        >>> found = hs.diagnose(model, training_data=train, calibration_data=calibration)
+        >>> found.forecast.sigma.after < found.forecast.sigma.before
+        True
     """
 
     before: float
@@ -64,6 +69,11 @@ class Forecast:
         worst: the worst class's accuracy.
         accuracy: over all images.
         targets: accuracies of the classes that have a target, by name.
+
+    Example:
+        >>> found = hs.diagnose(model, training_data=train, calibration_data=calibration)
+        >>> found.forecast.sigma.after < found.forecast.sigma.before
+        True
     """
 
     asked: Asked

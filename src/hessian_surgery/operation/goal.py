@@ -36,7 +36,8 @@ class Goal:
         noise: what is known of the sampling noise in the class accuracies; by default there is
             none. The part that is expected to be noise is subtracted, so no step chases it.
         surety: how many standard errors targets must be exceeded by, when a step is chosen.
-        limit_surety: how many standard errors limits must hold by, likewise.
+        limit_surety: how many standard errors limits must hold by, likewise; one number, or one
+            for each class (C,).
     """
 
     aim: Target
@@ -45,7 +46,7 @@ class Goal:
     targets: Mapping[int, float] = field(default_factory=dict)
     noise: ClassNoise | None = None
     surety: float = 0.0
-    limit_surety: float = 0.0
+    limit_surety: float | Array = 0.0
 
     @cached_property
     def known_noise(self) -> ClassNoise:

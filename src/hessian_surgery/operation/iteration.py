@@ -93,7 +93,7 @@ def iterate(
     with timed(seconds, "plan"):
         proposal = decide(found, goal, problem.config.seed)
         if first:
-            require_reachable(goal, found.candidates.steps, problem.calibration_data.classes)
+            _require_targets(problem, goal, found)
         biases = fit_class_bias(problem, found, goal) if first else state.biases
     with timed(seconds, "front"):
         front = None
@@ -114,6 +114,13 @@ def iterate(
         optimism = _optimism(problem, state, proposal.plan, taken)
         following = replace(following, accuracy=taken.rates.per_class, optimism=optimism)
     return following, record
+
+
+def _require_targets(problem: Problem[SurgeryConfig], goal: Goal, found: Survey) -> None:
+    """Raise Infeasible if the targets cannot be reached; criteria that cannot are reported."""
+    classes = problem.calibration_data.classes
+    named = {classes.index(name): value for name, value in problem.config.targets.items()}
+    require_reachable(replace(goal, targets=named), found.candidates.steps, classes)
 
 
 def try_proposal(problem: Problem[SurgeryConfig], goal: Goal, found: Survey, proposal: Proposal) -> TriedStep | None:
@@ -204,8 +211,9 @@ def _ended(problem: Problem[SurgeryConfig], records: Sequence[StepRecord]) -> st
         return f"{done}: the best step broke a limit or gained nothing when it was measured, even when halved."
     if not any(last.coefficients):
         return f"{done}: no step within the limits was predicted to gain anything."
-    if config.targets:
-        return f"{done}: no step was predicted to come nearer to the targets beyond noise."
+    if operation_goal(problem).targets:
+        wanted = "targets" if config.targets else "criteria"
+        return f"{done}: no step was predicted to come nearer to the {wanted} beyond noise."
     aim = "lower σ" if config.target == "sigma" else "lift the worst class"
     amount = f"{100 * last.gain.predicted:.2f} ± {100 * last.gain.error:.2f} pp"
     return f"{done}: the best step was predicted to {aim} by {amount}, which is within noise."

@@ -60,6 +60,11 @@ class IterationRecord:
         per_class: class accuracies (C), likewise.
         seconds: by stage.
         fold: the fold, from 1, that the operation was done without; None if there are no folds.
+
+    Example:
+        >>> record = outcome.iterations[0]
+        >>> record.iteration, record.accepted
+        (1, True)
     """
 
     iteration: int
@@ -116,6 +121,11 @@ class StepRecord(IterationRecord):
         predicted: class accuracies (C) predicted for images that the step was not fitted to.
         gain: what the step was predicted to gain.
         length: of the step in weight space that was tried; 0 if none was.
+
+    Example:
+        >>> record = outcome.iterations[0]
+        >>> len(record.predicted), record.length > 0
+        (3, True)
     """
 
     predicted: list[float]

@@ -23,14 +23,14 @@ LIBRARIES = 6_000_000
 # What helps if a part is too large.
 ADVICE = {
     "libraries": "give it a machine with more",
-    "images": "--calibration-cap N takes fewer images of each class",
-    "copies of weights": "--parameters 'layer4.*' moves fewer weights",
-    "gradients": "--parameters 'layer4.*' moves fewer weights",
-    "spikes": "--parameters 'layer4.*' moves fewer weights",
-    "activations": "--batch-size N takes fewer images at a time",
-    "logits": "--calibration-cap N takes fewer images of each class",
-    "fits": "--calibration-cap N takes fewer images of each class",
-    "candidates": "--calibration-cap N takes fewer images of each class",
+    "images": "calibration_cap=N takes fewer images of each class",
+    "copies of weights": "parameters='layer4.*' moves fewer weights",
+    "gradients": "parameters='layer4.*' moves fewer weights",
+    "spikes": "parameters='layer4.*' moves fewer weights",
+    "activations": "batch_size=N takes fewer images at a time",
+    "logits": "calibration_cap=N takes fewer images of each class",
+    "fits": "calibration_cap=N takes fewer images of each class",
+    "candidates": "calibration_cap=N takes fewer images of each class",
 }
 
 

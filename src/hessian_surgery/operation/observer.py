@@ -9,7 +9,16 @@ from hessian_surgery.operation.schedule import Expected
 
 
 class Observer:
-    """Told what an operation is doing; this one does nothing."""
+    """Told what an operation is doing; this one does nothing.
+
+    Example:
+        >>> class Told(hs.Observer):
+        ...     def iteration(self, record):
+        ...         print("iteration", record.iteration)
+        >>> parts = {"training_data": train, "calibration_data": calibration}
+        >>> _ = hs.operate(model, **parts, heldout_data=heldout, observer=Told())
+        iteration 1
+    """
 
     def remark(self, text: str) -> None:
         """Take note of what a person should know before the work begins."""

@@ -80,6 +80,14 @@ def operate(
         front: also predict other objectives and budgets, for the report's explorer; not with folds.
         observer: is told about progress.
         progress: show a bar on stderr, or a line now and then where that is no terminal.
+
+    Example:
+        >>> outcome = hs.operate(
+        ...     model, training_data=train, calibration_data=calibration, heldout_data=heldout,
+        ...     config=hs.SurgeryConfig(budget=0.005), accept={"maximum_drop": "20pp"},
+        ... )
+        >>> outcome.verdict.outcome, outcome.accepted
+        ('better', True)
     """
     started = time.perf_counter()
     require_one(heldout_data, folds)
@@ -178,7 +186,9 @@ def _operate(
     observer.stage("report", 2, 3)
     asked, seed = algorithm.asked(problem), problem.config.seed
     warnings += judge.leaks.sentences
-    findings = make_findings(calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature)
+    findings = make_findings(
+        calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature, noun=data.noun
+    )
     findings = replace(findings, changed=changed, simpler=_simpler(held, done, seed))
     outcome = Outcome(
         config=problem.config,

@@ -54,6 +54,12 @@ class Outcome:
         date: when it ended, UTC, ISO 8601.
         model: the name of the module's class.
         data: for each part of the data its `images` and their `sha256`.
+
+    Example:
+        >>> outcome
+        Outcome(Better; 600 samples of 3 classes judge; summary(), rows() and table() say more)
+        >>> [row["class"] for row in outcome.rows() if row["change"] > 0]
+        ['bee', 'cat']
     """
 
     config: OperationConfig
@@ -86,7 +92,7 @@ class Outcome:
 
     def __repr__(self) -> str:
         held = self.findings.heldout
-        size = f"{len(held.labels):,} images of {len(held.classes):,} classes judge"
+        size = f"{len(held.labels):,} {self.findings.noun} of {len(held.classes):,} classes judge"
         return f"Outcome({self.verdict.headline}; {size}; summary(), rows() and table() say more)"
 
     def _repr_html_(self) -> str:
@@ -100,7 +106,7 @@ class Outcome:
     def rows(self) -> list[dict[str, Any]]:
         """A dict for each class, on the held-out images, in class order.
 
-        Its keys: `class`, `images`; accuracies `before` and `after` as fractions, with the 95 %
+        Its keys: `class`, `count`; accuracies `before` and `after` as fractions, with the 95 %
         interval `after_low` to `after_high`; `change`; how many images were `gained` and `lost`;
         `p_holm`, McNemar's p-value with Holm's correction, None if the class has too few images.
         """
@@ -219,6 +225,7 @@ def load_findings(folder: Path) -> Findings:
         folds=result["split"].get("folds"),
         temperature=recalibrated and recalibrated["temperature"],
         criteria=_checked(result["acceptance"], parts[1]),
+        noun=result.get("noun", "images"),
     )
     changed = result.get("changed")
     return replace(
@@ -242,7 +249,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        hint = "; it is unfinished: operate --resume goes on with it" if (folder / "history.jsonl").exists() else ""
+        hint = "; it is unfinished: resume=True goes on with it" if (folder / "history.jsonl").exists() else ""
         raise InputError(f"run: {folder} holds no finished run (no readable result.json){hint}") from error
     version = content.get("schema_version")
     if version != SCHEMA_VERSION:

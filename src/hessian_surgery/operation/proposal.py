@@ -24,6 +24,7 @@ from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.operation.criteria_goal import aim_at_criteria
 from hessian_surgery.operation.crossfit import FOLDS, AfterCoefficients, PredictedStep
 from hessian_surgery.operation.front import predict_front
 from hessian_surgery.operation.gain import estimate_gain
@@ -126,9 +127,10 @@ def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:
     """What the operation aims at, against the starting model."""
     config = problem.config
     promised = protection(problem)
-    return make_goal(
+    classes = problem.calibration_data.classes
+    goal = make_goal(
         Rates(problem.overall(problem.base), problem.base),
-        problem.calibration_data.classes,
+        classes,
         aim=config.target,
         budget=config.budget,
         protected=promised.protected,
@@ -138,6 +140,7 @@ def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:
         surety=SURETY,
         limit_surety=SURETY if config.protect or config.max_drop is not None else 0.0,
     )
+    return goal if problem.criteria is None else aim_at_criteria(goal, problem.criteria, problem.base, classes)
 
 
 def _find_spikes(problem: Problem[SurgeryConfig], iteration: int, observer: Observer) -> Spectrum | None:
@@ -232,8 +235,9 @@ def find_front(problem: Problem[SurgeryConfig], found: Survey) -> dict[str, Any]
     """Predictions for other objectives and budgets, without targets."""
     config = problem.config
     free = operation_goal(replace(problem, config=replace(config, targets={})))
-    known: dict[Target, Candidates] = {} if config.targets else {config.target: found.candidates}
-    return predict_front(found.surrogate, free, known, found.candidates_for, config.seed)
+    aimed = operation_goal(problem).targets
+    known: dict[Target, Candidates] = {} if aimed else {config.target: found.candidates}
+    return predict_front(found.surrogate, replace(free, targets={}), known, found.candidates_for, config.seed)
 
 
 def find_responses(surrogate: Surrogate, labels: Sequence[str]) -> Responses:

@@ -34,7 +34,8 @@ Unpack: TypeAlias = Callable[[Path, Problem[Any], dict[str, Tensor], dict[str, A
 
 def fingerprint(problem: Problem[Any]) -> str:
     """A hash of all that a run depends on: choices, weights and buffers, images, labels."""
-    digest = hashlib.sha256(json.dumps(problem.config.as_dict(), sort_keys=True).encode())
+    asked = None if problem.criteria is None else asdict(problem.criteria)
+    digest = hashlib.sha256(json.dumps([problem.config.as_dict(), asked], sort_keys=True).encode())
     digest.update(weights_sha256(problem.classifier.module.state_dict()).encode())
     _add(digest, problem.calibration_data)
     if problem.gradient_data is not None:

@@ -41,6 +41,10 @@ class LoopConfig(OperationConfig):
         patience: stop after so many iterations without a gain; None never does.
         sensitivity: how S is found: from one gradient per class, or by central differences of the
             exact accuracies, as in the paper, in 2K passes over the calibration images.
+
+    Example:
+        >>> hs.LoopConfig(iterations=3, control="adam")
+        LoopConfig(iterations=3, control='adam')
     """
 
     iterations: int = 15

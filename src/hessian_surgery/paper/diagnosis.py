@@ -49,6 +49,12 @@ class SpikeDiagnosis:
         sensitivity: S (K rows of C), fractions per unit of amplitude.
         epsilon: the probe's amplitude.
         structure: see `SensitivityStructure`.
+
+    Example:
+        >>> parts = {"training_data": train, "calibration_data": calibration}
+        >>> found = hs.diagnose(model, **parts, spikes=True)
+        >>> len(found.spikes.eigenvalues) == len(found.spikes.residuals)
+        True
     """
 
     eigenvalues: list[float]
@@ -74,6 +80,11 @@ class Diagnosis:
         model: the module's class.
         data: of the calibration images: how many `images`, and their hash (`sha256`).
         spikes: None if they were not asked for.
+
+    Example:
+        >>> found = hs.diagnose(model, training_data=train, calibration_data=calibration)
+        >>> found.advice.partition(":")[0]
+        'Worth a comparison'
     """
 
     classes: tuple[str, ...]
@@ -125,6 +136,11 @@ def diagnose(
         epsilon: the probe's amplitude, with spikes; by default the loop's first amplitude.
         observer: told about progress.
         progress: show a bar on stderr, or a line now and then where that is no terminal.
+
+    Example:
+        >>> found = hs.diagnose(model, training_data=train, calibration_data=calibration)
+        >>> found.metrics.worst < 0.5
+        True
     """
     if spikes is None and epsilon is not None:
         raise InputError(f"epsilon: got {epsilon:g}, but no spikes are probed; give spikes as well")

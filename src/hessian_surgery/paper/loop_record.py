@@ -16,6 +16,13 @@ class LoopRecord(IterationRecord):
         predicted_change: of each class's accuracy (C), Sᵀα.
         deflation: how many vectors were deflated, their overlap with the spikes, and how stale they
             are; None in the first phase.
+
+    Example:
+        >>> parts = {"training_data": train, "calibration_data": calibration}
+        >>> config = hs.LoopConfig(iterations=1)
+        >>> outcome = hs.operate(model, **parts, heldout_data=heldout, config=config)
+        >>> outcome.iterations[0].alpha_max > 0
+        True
     """
 
     phase: int

@@ -26,6 +26,11 @@ class Plan:
         predicted: the change of each class's accuracy (C,) that S predicts, Sᵀα.
         objective: Σ_j w_j (Sᵀα)_j.
         weights: w (C,).
+
+    Example:
+        >>> step = hs.plan(np.array([[1.0, -1.0]]), np.array([0.5, 0.9]), budget=0.1)
+        >>> bool(step.predicted[0] > 0 > step.predicted[1])
+        True
     """
 
     alpha: Array
@@ -60,6 +65,10 @@ def plan(
             not protected; by default that of `strong_floor`.
         bound: "ball" or "box".
         eigenvalues: λ (K,), for the box.
+
+    Example:
+        >>> hs.plan(np.array([[1.0, -1.0]]), np.array([0.5, 0.9]), budget=0.1)
+        Plan(alpha=ndarray(1,), predicted=ndarray(2,), objective=..., weights=ndarray(2,))
     """
     _check(sensitivity, accuracy, budget)
     floor = strong_floor(accuracy) if floor is None else floor

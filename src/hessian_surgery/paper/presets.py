@@ -22,6 +22,10 @@ def paper_config(
         control: Adam-style control with T=15 on CIFAR-10 (table 7), or γ-decay with T=10 (tables 4
             and 5).
         seed: fixes every random draw.
+
+    Example:
+        >>> hs.paper_config("cifar100").phases
+        3
     """
     _check(dataset, start)
     shared: dict[str, Any] = {

@@ -39,6 +39,11 @@ def sensitivity(
         epsilon: ε, the probe's amplitude.
         batch_size: images per forward pass.
         progress: called with (passes done, all passes).
+
+    Example:
+        >>> spectrum = hs.lanczos(hs.Hessian(model, hs.hessian_batch(train, 64)), k=2)
+        >>> hs.sensitivity(model, spectrum, calibration).shape
+        (2, 3)
     """
     labelled = as_labelled(data)
     correct = probe_answers(as_classifier(model), spectrum, labelled, epsilon, batch_size, progress)

@@ -51,6 +51,11 @@ def gradient_sensitivity(
         temperature: of the soft accuracy, in units of logits; by default `matched_temperature`.
         batch_size: images per forward and backward pass.
         progress: called with (classes done, all classes).
+
+    Example:
+        >>> spectrum = hs.lanczos(hs.Hessian(model, hs.hessian_batch(train, 64)), k=2)
+        >>> hs.gradient_sensitivity(model, spectrum, calibration).shape
+        (2, 3)
     """
     if epsilon <= 0:
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")

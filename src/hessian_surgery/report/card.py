@@ -33,7 +33,8 @@ def model_card(run: Run) -> str:
         f"## Limits\n\n{_limits(run)}",
         f"## How it was made\n\n{_making(run)}",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    said = [*map(run.findings.said, parts[:-1]), parts[-1]]
+    return "\n\n".join(part for part in said if part) + "\n"
 
 
 def _head(run: Run, title: str) -> str:
@@ -48,10 +49,11 @@ def _head(run: Run, title: str) -> str:
         ("standard_deviation", "standard deviation of the class accuracies", after.sigma),
     ]
     metrics += _parts(run, after)
-    lines = ["---", "library_name: pytorch", "pipeline_tag: image-classification"]
-    lines += ["tags:", "- hessian-surgery", "- class-imbalance", "- image-classification"]
+    task = "image-classification" if run.findings.noun == "images" else "other"
+    lines = ["---", "library_name: pytorch", f"pipeline_tag: {task}"]
+    lines += ["tags:", "- hessian-surgery", "- class-imbalance", f"- {task}"]
     lines += ["metrics:", "- accuracy", "model-index:", f"- name: {_quoted(title)}", "  results:"]
-    lines += ["  - task:", "      type: image-classification", "    dataset:"]
+    lines += ["  - task:", f"      type: {task}", "    dataset:"]
     folds = run.findings.folds
     split = "held-out" if folds is None else f"cross-fitted in {folds} folds"
     lines += [f"      name: {_quoted(data)}", f"      type: {_quoted(data)}", f"      split: {split}", "    metrics:"]

@@ -57,7 +57,7 @@ def to_markdown(findings: Findings, ended: str) -> str:
         lines += ["", left_out(len(shown), len(images.classes))]
     lines += ["", *(f"- {plain(str(flow))}" for flow in main_flows(tests))]
     lines += ["", *(f"> {plain(warning)}" for warning in findings.warnings)]
-    return "\n".join(lines).rstrip() + "\n"
+    return findings.said("\n".join(lines).rstrip() + "\n")
 
 
 def summary_figures(images: BeforeAfter) -> dict[str, tuple[float, float]]:

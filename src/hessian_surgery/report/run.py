@@ -94,7 +94,7 @@ def load_run(folder: Path) -> Run:
 
 def _hashes(patch: WeightPatch, result: Mapping[str, Any]) -> dict[str, str]:
     data = result.get("data", {})
-    images = {f"{name} images": part["sha256"] for name, part in data.items()}
+    images = {f"{name} {result.get('noun', 'images')}": part["sha256"] for name, part in data.items()}
     found = images | {
         "checkpoint file": patch.base_file,
         "weights before": patch.base_weights,

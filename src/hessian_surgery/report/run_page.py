@@ -52,12 +52,15 @@ def run_page(run: Run, comparison: dict[str, Any] | None = None) -> str:
     sections.append(_iterations(run))
     if comparison:
         sections.append(front_section(comparison, f"<p>{text(comparison['advice']['sentence'])}</p>"))
+    sections = [Section(own.place, findings.said(own.title), findings.said(own.body)) for own in sections]
     inputs = run.config["inputs"]
     sections.append(reproduction("operate", inputs, facts_of(run.result), run.hashes))
     known = [str(inputs[key]) for key in ("model", "checkpoint", "data") if key in inputs]
     known = known or [run.result["model"]] if "model" in run.result else known
     named = " · ".join([*known, *([f"{run.date} UTC"] if run.date else [])])
-    return make_page("Operation report", f'<p class="subject">{text(named)}</p>' + _opening(run), sections)
+    return make_page(
+        "Operation report", f'<p class="subject">{text(named)}</p>' + findings.said(_opening(run)), sections
+    )
 
 
 def _opening(run: Run) -> str:

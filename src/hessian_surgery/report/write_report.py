@@ -21,6 +21,11 @@ def write_report(folder: str | Path, comparison: str | Path | None = None) -> Pa
         folder: written by one of the three.
         comparison: folder of a comparison of the same model. The page of an operation then shows
             its front.
+
+    Example:
+        >>> outcome.save("run")
+        >>> hs.write_report("run").name
+        'report.html'
     """
     folder = Path(folder)
     if comparison is None and (folder / "compare.json").exists():
@@ -29,10 +34,10 @@ def write_report(folder: str | Path, comparison: str | Path | None = None) -> Pa
         page = diagnosis_page(_read(folder, "diagnosis.json", "run", "diagnose"))
     else:
         run = load_run(folder)
-        fronts = _read(Path(comparison), "compare.json", "compare", "compare") if comparison else None
+        fronts = _read(Path(comparison), "compare.json", "comparison", "compare") if comparison else None
         if fronts is not None and tuple(fronts["classes"]) != run.classes:
             raise InputError(
-                f"compare: {comparison} has other classes than {folder}; give a comparison of the same model"
+                f"comparison: {comparison} has other classes than {folder}; give a comparison of the same model"
             )
         page = run_page(run, fronts)
     write_text(folder / PAGE, page)

@@ -99,6 +99,11 @@ class BulkWalk:
     """The bulk walk beside its two controls.
 
     All three start from the same Gaussian vector and have the same step length.
+
+    Example:
+        >>> walked = hs.bulk_walk(model, train, calibration, hs.SpikeSearch(spikes=2), steps=2)
+        >>> len(walked.bulk.points), len(walked.random.points)  # the start counts
+        (3, 3)
     """
 
     bulk: Walk
@@ -166,6 +171,10 @@ def bulk_walk(
         parameters: glob over the weights that walks move and spikes are directions of.
         seed: fixes the batch, the start vector and the walks' directions.
         progress: called with (done, total) as Lanczos steps are taken.
+
+    Example:
+        >>> hs.bulk_walk(model, train, calibration, hs.SpikeSearch(spikes=2), steps=2)
+        BulkWalk(bulk=Walk(…), spike=Walk(…), random=Walk(…))
     """
     routes = [Route(kind, steps, length, wall) for kind in COLOURS]
     finder = open_finder(model, training_data, search, parameters, seed)

@@ -69,6 +69,11 @@ class EffectiveRank:
         flatness: the same for σ₁/σ₂; None if σ₂ is 0, in S or in a resample.
         singular_value_percentiles: 2.5 % and 97.5 % points of each resampled singular value.
         resampled_ranks: the effective rank in each resample.
+
+    Example:
+        >>> found = hs.effective_rank_study(model, train, calibration, hs.SpikeSearch(spikes=2))
+        >>> len(found.structure.singular_values)
+        2
     """
 
     classes: tuple[str, ...]
@@ -118,6 +123,11 @@ def effective_rank_study(
         parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
         seed: fixes the batch, the start vector and the resamples.
         progress: called with (done, total).
+
+    Example:
+        >>> found = hs.effective_rank_study(model, train, calibration, hs.SpikeSearch(spikes=2))
+        >>> 1 <= found.structure.effective_rank <= 2
+        True
     """
     require(epsilon > 0, "epsilon", epsilon, "positive")
     require(bootstrap >= 1, "bootstrap", bootstrap, "at least 1")

@@ -86,6 +86,12 @@ class Linearization:
         sensitivity: S (K rows of C).
         steps: one per amplitude, in the order given.
         fits: see `Fits`.
+
+    Example:
+        >>> search = hs.SpikeSearch(spikes=2)
+        >>> found = hs.linearization(model, train, calibration, search, amplitudes=(0.1, 0.5))
+        >>> len(found.steps)
+        2
     """
 
     classes: tuple[str, ...]
@@ -136,6 +142,12 @@ def linearization(
         parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
         seed: fixes the batch and the start vector.
         progress: called with (done, total).
+
+    Example:
+        >>> search = hs.SpikeSearch(spikes=2)
+        >>> found = hs.linearization(model, train, calibration, search, amplitudes=(0.1, 0.5))
+        >>> found.classes
+        ('ant', 'bee', 'cat')
     """
     if not amplitudes:
         raise InputError("amplitudes: got none; give at least one α_max")

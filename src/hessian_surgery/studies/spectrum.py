@@ -48,6 +48,11 @@ class SpectrumReport:
         density: by stochastic Lanczos quadrature; None if it was not asked for.
         bulk: see `Bulk`; None without a density.
         seconds: of the spikes, and of the density.
+
+    Example:
+        >>> report = hs.spectrum_study(model, train, hs.SpikeSearch(spikes=2), density=False)
+        >>> report.weights, len(report.spectrum.eigenvalues)
+        (51, 2)
     """
 
     operator: OperatorName
@@ -123,6 +128,11 @@ def spectrum_study(
         parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
         seed: fixes the batch, the start vector and the probes.
         progress: called with (done, total).
+
+    Example:
+        >>> report = hs.spectrum_study(model, train, hs.SpikeSearch(spikes=2), density=False)
+        >>> report.operator
+        'hessian'
     """
     require(operator in OPERATORS, "operator", operator, " or ".join(OPERATORS))
     finder = open_finder(model, training_data, search, parameters, seed)

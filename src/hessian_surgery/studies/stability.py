@@ -86,6 +86,11 @@ class Stability:
         parameters: p, the number of weights.
         subspaces: the k for which the spans of the k leading spikes are compared.
         sizes: one entry per batch size, ascending; each batch contains the smaller ones.
+
+    Example:
+        >>> found = hs.stability(model, train, hs.SpikeSearch(spikes=2), sizes=(32, 64))
+        >>> [size.samples for size in found.sizes]
+        [32, 64]
     """
 
     spikes: int
@@ -136,6 +141,11 @@ def stability(
         parameters: glob over the weights that spikes are directions of, such as `layer4.*`.
         seed: fixes the batches and the start vector.
         progress: called with (done, total) as Lanczos steps are taken.
+
+    Example:
+        >>> found = hs.stability(model, train, hs.SpikeSearch(spikes=2), sizes=(32, 64))
+        >>> found.spikes
+        2
     """
     data = as_labelled(training_data)
     sizes = _checked_sizes(sizes, len(data))

@@ -127,12 +127,12 @@ def load_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
         which = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model lacks"
         more = len(missing) + len(unknown) - 1
         others = f" (and {more} more differ)" if more else ""
-        raise InputError(f"checkpoint: {checkpoint.path} {which}{others}; give the --model that it was trained with")
+        raise InputError(f"checkpoint: {checkpoint.path} {which}{others}; give the model that it was trained with")
     for name, tensor in checkpoint.weights.items():
         if tensor.shape != wanted[name].shape:
             raise InputError(
                 f"checkpoint: {name!r} has shape {tuple(tensor.shape)}, the model's has {tuple(wanted[name].shape)}; "
-                "give the --model that it was trained with"
+                "give the model that it was trained with"
             )
         if torch.promote_types(tensor.dtype, wanted[name].dtype) != wanted[name].dtype:
             raise InputError(

@@ -26,6 +26,11 @@ def digits(seed: int = 0, *, train_share: float = 0.4, tail: float = 0.05, noise
         train_share: share of the images for training, before the tail is cut.
         tail: share of its training images that the rarest class keeps (`long_tailed`).
         noise: standard deviation of the noise, in units of the full pixel range.
+
+    Example:
+        >>> task = hs.digits(seed=0)
+        >>> len(task.train.classes), len(task.train) < len(task.test)
+        (10, True)
     """
     raw = load_digits()
     images = torch.tensor(raw.images, dtype=torch.float32)[:, None] / 16

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import hessian_surgery as hs
 from benchmarks.trained_network import network_parser, open_network
@@ -21,6 +22,26 @@ RESULTS = Path(__file__).parent / "results" / "operation.json"
 # Training images of a class that are read before the clock starts; an operation draws from them.
 TRAINING = 1000
 PRESETS: dict[str, Callable[[], hs.OperationConfig]] = {"default": hs.SurgeryConfig, "paper": hs.paper_config}
+
+
+def gpu_bytes(device: torch.device, peak: bool = False) -> int:
+    """Bytes that tensors hold on the GPU, now or at most since the last call without `peak`."""
+    if device.type != "cuda":
+        return 0
+    if peak:
+        return torch.cuda.max_memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def pass_bytes(model: nn.Module, data: hs.LabelledSet, batch_size: int) -> int:
+    """Bytes that a gradient pass over one batch takes on the GPU: activations and gradients."""
+    classifier = hs.Classifier(model.requires_grad_())
+    inputs, labels = next(data.batches(batch_size, classifier.device))
+    held = gpu_bytes(classifier.device)
+    nn.functional.cross_entropy(classifier.logits(inputs), labels).backward()
+    model.zero_grad(set_to_none=True)
+    return gpu_bytes(classifier.device, peak=True) - held
 
 
 def operate(opened: OpenedModel, config: hs.OperationConfig, cap: int | None) -> dict[str, Any]:
@@ -37,19 +58,23 @@ def operate(opened: OpenedModel, config: hs.OperationConfig, cap: int | None) ->
     calibration, heldout = (part.resident(device) for part in measured)
     training = hs.cap_per_class(parts.training, TRAINING).resident()
     model = copy.deepcopy(opened.model)
+    held = gpu_bytes(device)
     started = time.perf_counter()
     outcome = hs.operate(
         model, training_data=training, calibration_data=calibration, heldout_data=heldout, config=config
     )
     if device.type == "cuda":
         torch.cuda.synchronize()
+    taken = time.perf_counter() - started
+    beyond = gpu_bytes(device, peak=True) - held - pass_bytes(model, calibration, outcome.choices["batch_size"])
     before, after = outcome.findings.heldout.metrics()
     stages: dict[str, float] = {}
     for record in outcome.iterations:
         for stage, seconds in record.seconds.items():
             stages[stage] = stages.get(stage, 0.0) + seconds
     return {
-        "seconds": time.perf_counter() - started,
+        "seconds": taken,
+        "gpu_bytes_beyond_model_and_activations": beyond if device.type == "cuda" else None,
         "stages": stages,
         "rounds": len(outcome.iterations),
         "sigma": (before.sigma, after.sigma),

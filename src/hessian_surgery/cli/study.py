@@ -16,11 +16,14 @@ from hessian_surgery.data.sources import PARTS
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import write_json
 from hessian_surgery.operation.environment import environment
+from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.progress import ShownProgress
+from hessian_surgery.operation.schedule import Expected
 from hessian_surgery.parse_numbers import parse_whole_numbers
 from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies import bulk_walk, effective_rank, linearization, stability
 from hessian_surgery.studies.study_inputs import LOG, SEARCH
+from hessian_surgery.types import Progress
 
 # The parts of the data that most studies use.
 BOTH = ("training", "calibration")
@@ -74,17 +77,16 @@ def run_study(
     """
     _refuse_unused_data(name, options, needs)
     opened = open_model(options, needs)
-    print_notes(opened.remarks)
     images = [getattr(opened.parts, part) for part in needs]
     given = {key: value for key, value in own.items() if value is not None}
-    with ShownProgress(notes()) as observer, _log_shown():
+    with ShownProgress(notes(), opened.remarks) as observer, _log_shown(observer):
         result = function(
             opened.model,
             *images,
             choose_search(options, SEARCH),
             parameters=options.parameters or "*",
             seed=options.seed,
-            progress=lambda done, total: observer.stage(name, done, total),
+            progress=_told_to(observer, name),
             **given,
         )
     content = write_study(name, result, module, opened, options.seed, options.out)
@@ -94,6 +96,17 @@ def run_study(
         print(module.describe(result))
     print_notes([f"{name}.json and {name}.svg: {options.out}"])
     return result
+
+
+def _told_to(observer: Observer, name: str) -> Progress:
+    """Progress of a study as that of one stage, whose seconds nobody knows beforehand."""
+
+    def report(done: int, total: int) -> None:
+        if done == 0:
+            observer.expect(lambda: [Expected(name, 1.0)], in_seconds=False)
+        observer.stage(name, done / total, 1)
+
+    return report
 
 
 def _refuse_unused_data(name: str, options: StudyOptions, needs: Sequence[str]) -> None:
@@ -122,17 +135,21 @@ def write_study(
 
 
 class _Shown(logging.Handler):
-    """Prints log records as notes."""
+    """Passes log records on as remarks."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__()
+        self._observer = observer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the message."""
-        print_notes([record.getMessage()])
+        """Pass the message on."""
+        self._observer.remark(record.getMessage())
 
 
 @contextmanager
-def _log_shown() -> Iterator[None]:
+def _log_shown(observer: Observer) -> Iterator[None]:
     """Show what a study logs: where its basis is kept, and how large it is."""
-    handler = _Shown()
+    handler = _Shown(observer)
     level = LOG.level
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)

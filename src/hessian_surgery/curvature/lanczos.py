@@ -172,7 +172,8 @@ def _run(krylov: Krylov, k: int, limit: int, tolerance: float | None, progress: 
             krylov.restart(_keep(k, rows))
         krylov.extend()
         if progress is not None:
-            likely = limit if aim is None else max(STEPS_PER_SPIKE * k, step + 1 + step // 10)
+            # Of a search that goes on, the share done still rises.
+            likely = limit if aim is None else max(STEPS_PER_SPIKE * k, step + k)
             progress(step, min(likely, limit))
         if aim is not None and krylov.since_exhausted >= k and (krylov.ritz().residuals[:k] <= aim).all():
             return

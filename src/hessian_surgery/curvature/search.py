@@ -10,7 +10,7 @@ from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.batch_operator import BatchOperator
 from hessian_surgery.curvature.deflation import Deflated
 from hessian_surgery.curvature.hessian import Hessian
-from hessian_surgery.curvature.lanczos import TOLERANCE, Spectrum, check_count, lanczos
+from hessian_surgery.curvature.lanczos import STEPS_PER_SPIKE, TOLERANCE, Spectrum, check_count, lanczos
 from hessian_surgery.curvature.memory_plan import BasisPlace, BasisPrecision, describe_storage, plan_room
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.data.labelled import LabelledSet
@@ -166,6 +166,11 @@ class SpikeFinder:
         if len(spectrum) == 0:
             raise NoSpikes("training_data: the Hessian has no positive eigenvalue here, so there are no spikes")
         return spectrum
+
+    @property
+    def likely_steps(self) -> int:
+        """How many Lanczos steps there are likely to be."""
+        return min(self.search.lanczos_steps or STEPS_PER_SPIKE * self.count, self.space.dimension)
 
     def with_steps(self, steps: int) -> "SpikeFinder":
         """The same finder with an exact number of Lanczos steps, and room for their vectors."""

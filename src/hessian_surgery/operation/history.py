@@ -37,7 +37,7 @@ class HistoryWriter(Observer):
         """Pass it on."""
         self._inner.expect(stages, in_seconds)
 
-    def stage(self, name: str, done: int, total: int) -> None:
+    def stage(self, name: str, done: float, total: int) -> None:
         """Pass it on."""
         self._inner.stage(name, done, total)
 

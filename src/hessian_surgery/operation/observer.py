@@ -32,7 +32,7 @@ class Observer:
     def fold(self, number: int, total: int) -> None:
         """Take note that the operation without fold `number` of `total` begins."""
 
-    def stage(self, name: str, done: int, total: int) -> None:
+    def stage(self, name: str, done: float, total: int) -> None:
         """Take note that `done` of `total` units of a stage, such as "directions", are finished.
 
         A stage is told with 0 done when it begins.

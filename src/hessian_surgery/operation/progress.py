@@ -92,7 +92,7 @@ class ShownProgress(Observer):
         self._opening.append(f"without fold {number} of {total}")
         self._print_opening()
 
-    def stage(self, name: str, done: int, total: int) -> None:
+    def stage(self, name: str, done: float, total: int) -> None:
         """Show the stage."""
         self._print_opening()
         self._schedule.stage(name, done, total)

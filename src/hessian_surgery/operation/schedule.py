@@ -69,7 +69,7 @@ class Schedule:
         """Whether the present stage belongs to an iteration."""
         return self._present is not None and self._present.iteration > 0
 
-    def stage(self, name: str, done: int, total: int) -> None:
+    def stage(self, name: str, done: float, total: int) -> None:
         """Take note that `done` of `total` units of a stage are finished."""
         share = done / total
         if self._present is None or name != self._present.name or share < self._share:

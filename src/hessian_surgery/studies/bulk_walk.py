@@ -179,7 +179,9 @@ def bulk_walk(
     routes = [Route(kind, steps, length, wall) for kind in COLOURS]
     finder = open_finder(model, training_data, search, parameters, seed)
     data = open_calibration_data(model, calibration_data)
-    walks = {route.kind: walk(finder, data, route, part_of(progress, i, len(routes))) for i, route in enumerate(routes)}
+    equal = [1] * len(routes)
+    part_of(progress, 0, equal)(0, 1)
+    walks = {route.kind: walk(finder, data, route, part_of(progress, i, equal)) for i, route in enumerate(routes)}
     return BulkWalk(**walks)
 
 
@@ -211,11 +213,11 @@ def _take_steps(
     finder: SpikeFinder, data: LabelledSet, route: Route, start: Snapshot, progress: Progress | None
 ) -> Iterator[Point]:
     """Measure at the start and after each step; moves the weights."""
-    parts = route.steps + 1
+    parts = [1] * (route.steps + 1)
     spectrum = finder.find(progress=part_of(progress, 0, parts))
     yield _measure(finder, data, start, spectrum)
     chosen = None
-    for step in range(1, parts):
+    for step in range(1, len(parts)):
         chosen = next_direction(route.kind, chosen, spectrum, route.wall, finder.seed)
         finder.space.perturb(chosen.direction, route.length)
         before = bulk_alignment(chosen.direction, spectrum)

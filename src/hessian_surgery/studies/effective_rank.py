@@ -17,7 +17,7 @@ from hessian_surgery.paper.sensitivity import Correct, Labels, probe_answers, se
 from hessian_surgery.report.figure_style import BLUE, SKY, VERMILION, new_figure
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.short_repr import short_repr
-from hessian_surgery.studies.progress import part_of
+from hessian_surgery.studies.progress import part_of, spike_work
 from hessian_surgery.studies.study_inputs import SEARCH, open_calibration_data, open_finder
 from hessian_surgery.types import Array, Progress
 
@@ -133,8 +133,10 @@ def effective_rank_study(
     require(bootstrap >= 1, "bootstrap", bootstrap, "at least 1")
     finder = open_finder(model, training_data, search, parameters, seed)
     data = open_calibration_data(model, calibration_data)
-    spectrum = finder.find(progress=part_of(progress, 0, 2))
-    correct = probe_answers(finder.classifier, spectrum, data, epsilon, progress=part_of(progress, 1, 2))
+    work = (spike_work(finder), 2 * finder.count * len(data))
+    part_of(progress, 0, work)(0, 1)
+    spectrum = finder.find(progress=part_of(progress, 0, work))
+    correct = probe_answers(finder.classifier, spectrum, data, epsilon, progress=part_of(progress, 1, work))
     return analyse_probe(correct, data, spectrum, epsilon, bootstrap, seed)
 
 

@@ -16,7 +16,7 @@ from hessian_surgery.paper.sensitivity import accuracies, sensitivity
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.curve_fits import Fit, fit_line, fit_offset_power, fit_power_law
-from hessian_surgery.studies.progress import part_of
+from hessian_surgery.studies.progress import part_of, spike_work
 from hessian_surgery.studies.study_inputs import SEARCH, open_calibration_data, open_finder
 from hessian_surgery.types import Array, Progress
 
@@ -166,8 +166,10 @@ def _sweep(
     progress: Progress | None,
 ) -> Linearization:
     classifier = finder.classifier
-    spectrum = finder.find(progress=part_of(progress, 0, 3))
-    matrix = sensitivity(classifier, spectrum, data, epsilon, progress=part_of(progress, 1, 3))
+    work = (spike_work(finder), 2 * finder.count * len(data), len(amplitudes) * len(data))
+    part_of(progress, 0, work)(0, 1)
+    spectrum = finder.find(progress=part_of(progress, 0, work))
+    matrix = sensitivity(classifier, spectrum, data, epsilon, progress=part_of(progress, 1, work))
     start = accuracies(classifier, data)
     floor = strong_floor(start, threshold=strong_above)
     steps = []
@@ -177,7 +179,7 @@ def _sweep(
             finder.space.perturb(spectrum.combine(planned.alpha))
             measured = accuracies(classifier, data) - start
         steps.append(_step(amplitude, planned, measured))
-        part_of(progress, 2, 3)(i + 1, len(amplitudes))
+        part_of(progress, 2, work)(i + 1, len(amplitudes))
     return Linearization(
         classes=data.classes,
         epsilon=epsilon,

@@ -148,10 +148,11 @@ def _measure(
     probes: int,
     progress: Progress | None,
 ) -> SpectrumReport:
-    parts = 1 if density_room is None else 2
+    work = [finder.likely_steps] if density_room is None else [finder.likely_steps, probes * density_room.rows]
+    part_of(progress, 0, work)(0, 1)
     started = time.perf_counter()
     product = finder.operator(OPERATORS[operator])
-    spectrum = finder.find(product, progress=part_of(progress, 0, parts))
+    spectrum = finder.find(product, progress=part_of(progress, 0, work))
     seconds = {"spikes": time.perf_counter() - started}
     density = None
     if density_room is not None:
@@ -161,7 +162,7 @@ def _measure(
             probes=probes,
             storage=density_room,
             seed=finder.seed,
-            progress=part_of(progress, 1, parts),
+            progress=part_of(progress, 1, work),
         )
         seconds["density"] = time.perf_counter() - started - seconds["spikes"]
     return SpectrumReport(

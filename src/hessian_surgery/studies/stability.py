@@ -157,9 +157,11 @@ def stability(
     found: list[BatchSize] = []
     reference: _Spectra | None = None
     # From the largest batch down: so the vectors of at most two batches are held at a time.
-    for i, batch in enumerate(nested_batches(converging.data, sorted(sizes, reverse=True), seed)):
+    sizes = sorted(sizes, reverse=True)
+    part_of(progress, 0, sizes)(0, 1)
+    for i, batch in enumerate(nested_batches(converging.data, sizes, seed)):
         finders = (replace(fixed, data=batch), replace(converging, data=batch))
-        at_size, spectra = _study_batch(*finders, reference, compared, part_of(progress, i, len(sizes)))
+        at_size, spectra = _study_batch(*finders, reference, compared, part_of(progress, i, sizes))
         found.append(at_size)
         reference = reference or spectra
     dimension = converging.space.dimension
@@ -190,8 +192,9 @@ def _study_batch(
     progress: Progress,
 ) -> tuple[BatchSize, _Spectra]:
     operator = converging_finder.operator()
-    fixed, fixed_seconds = _timed(lambda: fixed_finder.find(operator, progress=part_of(progress, 0, 2)))
-    converged, converged_seconds = _timed(lambda: converging_finder.find(operator, progress=part_of(progress, 1, 2)))
+    work = (fixed_finder.likely_steps, converging_finder.likely_steps)
+    fixed, fixed_seconds = _timed(lambda: fixed_finder.find(operator, progress=part_of(progress, 0, work)))
+    converged, converged_seconds = _timed(lambda: converging_finder.find(operator, progress=part_of(progress, 1, work)))
     # Timed after the runs: a first product may include some setting up.
     vector = fixed.vector(0)
     seconds = [_timed(lambda: operator @ vector)[1] for _ in range(TIMED_PRODUCTS)]

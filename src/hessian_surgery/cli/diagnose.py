@@ -117,7 +117,7 @@ def diagnosis_dict(
         "seed": config.seed,
         "inputs": dict(inputs),
         "hashes": {
-            f"calibration {opened.parts.calibration.noun}": found.data["calibration"]["sha256"],
+            f"calibration {noun}": found.data["calibration"]["sha256"],
             **opened.hashes,
         },
         "environment": environment(opened.classifier.device),

@@ -111,6 +111,7 @@ def estimate_cost(
     heldout_data: LabelledSet | None = None,
     trial: Trial | None = None,
     room: Room | None = None,
+    front: bool = True,
 ) -> Cost:
     """The cost of `operate`, from one image's forward pass and arithmetic.
 
@@ -123,6 +124,7 @@ def estimate_cost(
         heldout_data: the images of the report.
         trial: what the passes take on this machine; without it no seconds are given.
         room: the free memory; by default measured now.
+        front: whether other objectives and budgets are predicted too; not with folds.
     """
     check_classifier(classifier, calibration_data)
     space = parameter_space(classifier.module, config.parameters)
@@ -134,6 +136,7 @@ def estimate_cost(
     sizes = replace(sizes, gradient=max(sizes.gradient, MICRO * saved))
     sizes, basis = _with_basis(classifier, space, training_data, calibration_data, config, sizes, saved)
     operations, iterations = folds or 1, config.total_iterations
+    passes = work.passes + config.recalibrate
     memory = memory_by_stage(sizes, room)
     seconds = None if trial is None else seconds_by_stage(trial, sizes, work, operations, iterations, steps)
     return Cost(
@@ -142,14 +145,14 @@ def estimate_cost(
         directions=sizes.directions,
         gradients=operations * iterations * sizes.drawn,
         products=operations * iterations * steps,
-        passes=operations * work.passes,
+        passes=operations * passes,
         backward=operations * work.backward,
         # The operations of F folds pass over (F − 1) N images together.
-        images=max(1, operations - 1) * work.passes * sizes.images + operations * work.extra_images,
+        images=max(1, operations - 1) * passes * sizes.images + operations * work.extra_images,
         basis=basis,
         graph_bytes=sizes.graph or MICRO * saved,
         data_bytes=sizes.images * sizes.image,
-        stages=tuple(_stage(s, seconds, space.device) for s in memory if folds is None or s.name != "front"),
+        stages=tuple(_stage(s, seconds, space.device) for s in memory if s.name != "front" or front > bool(folds)),
         spilled=spilled(memory, classifier.device),
     )
 
@@ -228,6 +231,7 @@ def _size_up(
         uneven=len(training) > 0 and int(training.counts.min()) != int(training.counts.max()),
         aims=2 if isinstance(config, SurgeryConfig) and config.targets else 1,
         with_plan=config.algorithm == "default",
+        recalibrated=config.recalibrate,
     )
     if trial is None:
         return sizes

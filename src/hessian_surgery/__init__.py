@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from hessian_surgery.baselines.outputs import ModelOutputs, load_logits
     from hessian_surgery.comparison.advice import Advice, advise
     from hessian_surgery.comparison.compare import compare, compare_logits
-    from hessian_surgery.comparison.fronts import Fronts, Row
+    from hessian_surgery.comparison.fronts import Fronts
     from hessian_surgery.comparison.protocol import Protocol
+    from hessian_surgery.comparison.row import Row
     from hessian_surgery.curvature.basis import Storage
     from hessian_surgery.curvature.deflation import Deflated
     from hessian_surgery.curvature.density import Density, spectral_density
@@ -147,8 +148,9 @@ _PLACES = {
     "baselines.outputs": "ModelOutputs load_logits",
     "comparison.advice": "Advice advise",
     "comparison.compare": "compare compare_logits",
-    "comparison.fronts": "Fronts Row",
+    "comparison.fronts": "Fronts",
     "comparison.protocol": "Protocol",
+    "comparison.row": "Row",
     "curvature.basis": "Storage",
     "curvature.deflation": "Deflated",
     "curvature.density": "Density spectral_density",

@@ -1,18 +1,9 @@
 import numpy as np
 
-from hessian_surgery.baselines.choice import choose_within_floor
-from hessian_surgery.evidence.accuracies import Rates
+from hessian_surgery.baselines.choice import unbeaten
 
 
-def test_the_least_sigma_above_the_floor_is_chosen():
-    found = [
-        Rates(0.90, np.array([1.0, 0.8])),
-        Rates(0.88, np.array([0.9, 0.86])),
-        Rates(0.85, np.array([0.85, 0.85])),
-        Rates(0.89, np.array([0.91, 0.87])),  # the σ of the second, and more accurate
-    ]
-    assert choose_within_floor(found, 0.895) == 0
-    assert choose_within_floor(found, 0.88) == 3
-    assert choose_within_floor(found, 0.85) == 2
-    assert choose_within_floor(found, 0.9) == 0  # at the floor is allowed
-    assert choose_within_floor(found[1:], 0.91) == 0  # none is: the first, which does nothing
+def test_no_kept_point_is_beaten_in_both():
+    accuracy = np.array([0.90, 0.88, 0.86, 0.87, 0.84, 0.88])
+    sigma = np.array([0.10, 0.06, 0.02, 0.07, 0.03, 0.08])
+    assert unbeaten(accuracy, sigma) == [0, 1, 2]

@@ -54,6 +54,26 @@ def test_a_whole_operation_counts_its_verdicts(run, capsys, checkpoint):
     assert [sum(row["verdicts"].values()) for row in rows] == [2, 2]
 
 
+def test_every_method_is_held_to_the_goal_and_the_limits(run, capsys, checkpoint):
+    """Class 3 is strong: free methods take from it, and protected ones hardly do."""
+    methods = ["--methods", "class-bias,vector-scaling,operate", "--splits", "2", "--budgets", "2pp", "--json"]
+    lost = {}
+    for limits in ((), ("--target", "worst", "--protect", "3", "--max-drop", "0.5pp")):
+        assert run("compare", *inputs(checkpoint), *methods, *limits) == 0
+        content = json.loads(capsys.readouterr().out)
+        assert all(row["largest_loss"]["class"] in content["classes"] for row in content["methods"])
+        assert all(row["unlimited"] == "" for row in content["methods"])
+        lost[len(limits) > 0] = content
+    free, held = lost[False], lost[True]
+    assert free["asked"]["protect"] is None
+    assert (held["asked"]["aim"], held["asked"]["protect"], held["asked"]["max_drop"]) == ("worst", ["3"], 0.005)
+    assert held["asked"]["sentence"] == "Every method aims at a better worst class; 3 may lose 0.5 pp each."
+    assert "the worst class's error" in held["advice"]["sentence"]
+    for name in ("class-bias", "vector-scaling", "operate"):
+        one, other = (next(r for r in c["methods"] if r["name"] == name) for c in (free, held))
+        assert one["sigma"] != other["sigma"]
+
+
 @pytest.fixture
 def finished(run, capsys, checkpoint):
     methods = "class-bias,vector-scaling,logit-adjustment,spikes"
@@ -71,6 +91,12 @@ def test_the_folder_holds_every_file(finished, tmp_path, run, capsys, checkpoint
     assert content["advice"]["sentence"] in " ".join(finished.out.split())
     assert plain(content["advice"]["sentence"]) in (folder / "compare.md").read_text()
     assert content["inputs"]["checkpoint"] == checkpoint
+    page = (folder / "report.html").read_text()
+    opening = page.partition("<section")[0]
+    assert f"Model SmallNet ({checkpoint}); data digits, 1,078 images, SHA-256" in opening
+    assert content["data"]["labelled"]["sha256"][:12] in opening
+    assert f"{content['date'][:16].replace('T', ' ')} UTC" in opening
+    assert "largest loss pp" in page
     assert (folder / "front.svg").read_text().startswith("<?xml")
     assert (folder / "front.png").stat().st_size > 10_000
     assert f"patch.safetensors: {content['advice']['method']}" in finished.err
@@ -150,6 +176,9 @@ def test_written_logits_are_read_again(finished, tmp_path, run, capsys):
             "budgets: got 100; that is 10000 pp; write",
         ),
         (["--data", "digits", "--splits", "0"], "splits: got 0; it must be at least 1"),
+        (["--data", "digits", "--protect", "cat"], "protect: got 'cat'"),
+        (["--data", "digits", "--preset", "loop", "--protect", "3"], "protect: got '3', but the loop has no use"),
+        (["--logits", "logits.safetensors", "--target", "7=90%"], "target: got '7'"),
         (["--data", "digits", "--epochs", "0"], "epochs: got 0; it must be at least 1"),
         (["--data", "digits", "--spikes", "0"], "spikes: got 0"),
         (["--data", "digits", "--methods", "class-bias", "--device", "tpu9"], "device: 'tpu9' cannot be used"),

@@ -7,9 +7,12 @@ from scipy import stats
 
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.comparison.advice import advise
-from hessian_surgery.comparison.fronts import Fronts, Gain, Row
+from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.gain import Gain
+from hessian_surgery.comparison.row import Row
 from hessian_surgery.comparison.tables import to_markdown
 from hessian_surgery.evidence.difference import Difference
+from hessian_surgery.operation.config import SurgeryConfig
 
 
 def around(value, error=0.005):
@@ -19,7 +22,7 @@ def around(value, error=0.005):
 
 
 def row(name, splits=5, reasons=None):
-    return Row(name, 0.002, splits, -0.001, 0.08, 0.01, 0.01, 0.6, 0.8, 1.5, {}, reasons or {})
+    return Row(name, 0.002, splits, -0.001, 0.08, 0.01, 0.01, 0.6, 0.8, 1.5, {}, reasons or {}, loss=(0.042, "bee"))
 
 
 def fronts(gains, bias_effect=-0.05, bias=None):
@@ -48,27 +51,33 @@ def fronts(gains, bias_effect=-0.05, bias=None):
 def test_a_clear_leader():
     found = advise(fronts({"spikes": (-0.03, 0.0), "class-gradients": (-0.042, 0.0), "last-layer": (0.02, 0.0)}))
     assert found.method == "class-gradients"
-    assert found.sentence == "class-gradients: σ 4.2 [3.0, 5.4] pp below class bias at the same accuracy."
+    assert found.sentence == (
+        "class-gradients is ahead of class bias by 4.20 [3.22, 5.18] pp of σ at the same accuracy, and of the next "
+        "best, spikes, by 1.20 [1.20, 1.20] pp."
+    )
+    level = advise(fronts({"spikes": (-0.03, 0.0), "one-step": (-0.03, 0.0)})).sentence
+    assert "it differs from the next best, one-step, within noise (+0.00" in level
 
 
 def test_class_bias_is_enough():
     found = advise(fronts({"spikes": (-0.002, 0.001), "last-layer": (0.02, 0.0)}))
     assert found.method == "class-bias"
     assert "Class bias is enough here" in found.sentence
-    assert "the closest, spikes: σ -0.2 pp [-1.3, +0.9]" in found.sentence
-    assert advise(fronts({})).sentence == "Class bias lowers σ: -5.0 pp [-6.0, -4.0]."
+    assert "the closest, spikes, differs within noise (-0.20 [-1.18, +0.78] pp at the same accuracy)" in found.sentence
+    assert advise(fronts({})).sentence == "Class bias changes σ by -5.00 [-6.00, -4.00] pp."
 
 
 def test_nothing_helps():
     found = advise(fronts({"spikes": (0.0, 0.0)}, bias_effect=-0.004))
     assert found.method == "nothing"
-    assert "Nothing lowers σ beyond noise (class bias: -0.4 pp [-1.4, +0.6])" in found.sentence
+    assert "Nothing lowers σ beyond noise (class bias: -0.40 [-1.40, +0.60] pp)" in found.sentence
 
 
 def test_more_accuracy_at_the_same_spread():
     found = advise(fronts({"spikes": (-0.001, 0.02), "last-layer": (0.004, 0.089), "tau-norm": (0.05, 0.1)}))
     assert found.method == "last-layer"  # tau-norm is even more accurate, but its σ is higher
-    assert "accuracy +8.9 pp [+7.7, +10.1] against class bias, and σ is not clearly higher (+0.4 pp" in found.sentence
+    assert "accuracy +8.90 [+7.92, +9.88] pp against class bias at the same budget; σ differs within" in found.sentence
+    assert "Trade-off: against class bias at the same budget, tau-norm changes accuracy by +10.00" in found.sentence
 
 
 def test_no_advice_where_class_bias_failed():
@@ -92,37 +101,67 @@ def test_the_more_methods_the_wider_the_intervals():
 
 
 def test_a_method_that_is_clearly_worse_is_not_called_noise():
-    assert "within noise" not in advise(fronts({"spikes": (0.065, 0.0)})).sentence
+    sentence = advise(fronts({"spikes": (0.065, 0.0)})).sentence
+    assert "within noise" not in sentence
+    assert "is ahead of the next best, spikes, by 6.50 [5.52, 7.48] pp" in sentence
+
+
+def test_a_difference_whose_interval_is_off_zero_is_not_called_noise():
+    """The lead is beyond noise by itself, but not as the best of five."""
+    found = advise(fronts({"one-step": (-0.0108, 0.0)} | {f"spikes:{k}": (0.0, 0.0) for k in range(1, 5)}))
+    assert found.method == "class-bias"
+    assert "one-step is ahead of class bias by 1.08 [0.10, 2.06] pp of σ" in found.sentence
+    assert "may be so by luck" in found.sentence
+    assert "within noise" not in found.sentence
+
+
+def test_a_trade_is_named_as_one_and_never_as_behind():
+    """The method has 3.8 pp more accuracy, and lowers σ by less than class bias does."""
+    found = advise(fronts({"last-layer": (0.03, 0.038)}))
+    assert found.method == "class-bias"
+    assert found.sentence == (
+        "Class bias changes σ by -5.00 [-6.00, -4.00] pp. Trade-off: against class bias at the same budget, "
+        "last-layer changes accuracy by +3.80 [+2.82, +4.78] pp and σ by +3.00 [+2.02, +3.98] pp."
+    )
+
+
+@pytest.mark.parametrize(
+    ("terms", "figure"),
+    [({"target": "worst"}, "the worst class's error"), ({"targets": {"ant": 0.9}}, "the targets' shortfall")],
+)
+def test_the_advice_is_about_what_was_aimed_at(terms, figure):
+    given = replace(fronts({"spikes": (-0.03, 0.0)}), terms=SurgeryConfig(**terms))
+    assert f"is ahead of class bias by 3.00 [2.02, 3.98] pp of {figure} at the same budget" in advise(given).sentence
 
 
 def test_the_markdown_has_a_line_for_each_row_and_the_advice():
     text = to_markdown(fronts({"spikes": (-0.03, 0.0), "focal|x": (0.0, 0.0)}))
-    assert "| spikes | 0.2 | -0.10 | 8.00 ± 1.00 | 60.0 | 80.0 |  | 1.5 |" in text
+    assert "| spikes | 0.2 | -0.10 | 8.00 ± 1.00 | 60.0 | 80.0 | 4.2 bee |  | 1.5 |" in text
     assert "focal\\|x" in text
-    assert "**spikes: σ 3.0 \\[1.9, 4.1\\] pp below class bias at the same accuracy.**" in text
+    assert "**spikes is ahead of class bias by 3.00 \\[2.02, 3.98\\] pp of σ at the same accuracy" in text
     assert "(spikes): 0.90, 0.50." in text
 
 
 def test_accuracy_bought_with_spread_is_no_gain():
     """It is ahead at its own accuracy only because class bias has no point there."""
     given = fronts({"tau-norm": (-0.001, 0.02)})
-    worse = replace(given.gains["tau-norm"], sigma_at_budget=around(0.03))
+    worse = replace(given.gains["tau-norm"], figure_at_budget=around(0.03))
     assert advise(replace(given, gains={"tau-norm": worse})).method == "class-bias"
 
 
 def test_a_method_that_leaves_the_model_alone_is_no_gain():
     """Class bias overfits, so even a method that does nothing is more accurate."""
     given = fronts({"logit-adjustment": (0.0, 0.02)}, bias_effect=-0.004)
-    idle = replace(given.gains["logit-adjustment"], sigma_change=around(0.0), accuracy_change=around(0.0))
+    idle = replace(given.gains["logit-adjustment"], figure_change=around(0.0), accuracy_change=around(0.0))
     assert advise(replace(given, gains={"logit-adjustment": idle})).method == "nothing"
 
 
 def test_another_method_may_lower_sigma_where_class_bias_does_not():
     given = fronts({"spikes": (0.0, 0.0)}, bias_effect=-0.004)
-    lowering = replace(given.gains["spikes"], sigma_change=around(-0.02))
+    lowering = replace(given.gains["spikes"], figure_change=around(-0.02))
     found = advise(replace(given, gains={"spikes": lowering}))
     assert found.method == "spikes"
     assert (
-        "σ -2.0 pp [-3.0, -1.0] against the model as it is; class bias: -0.4 pp [-1.4, +0.6], within noise."
-        in found.sentence
+        "spikes changes σ by -2.00 [-2.98, -1.02] pp against the model as it is; "
+        "class bias by -0.40 [-1.40, +0.60] pp, within noise." in found.sentence
     )

@@ -14,7 +14,8 @@ from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.compare import compare, compare_logits
 from hessian_surgery.comparison.entries import parse_entry
 from hessian_surgery.comparison.protocol import Protocol, Split
-from hessian_surgery.comparison.run_entry import RunContext, fit_chain
+from hessian_surgery.comparison.run_context import RunContext
+from hessian_surgery.comparison.run_entry import fit_chain
 from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.paper.loop import Observer
@@ -88,7 +89,7 @@ def test_no_more_accuracy_is_given_up_than_the_budget_allows():
     calibration = torch.arange(1000)
     split = Split(calibration, calibration + 1000)
     budgets = (0.0, 0.02, 0.05, 0.3)
-    context = RunContext(outputs, outputs, [split], Protocol(), Observer())
+    context = RunContext(outputs, outputs, [split], Protocol(), Observer(), terms=hs.SurgeryConfig(max_drop=1.0))
     ends = fit_chain(parse_entry("class-bias"), context, split, budgets)
     base = rates(logits[calibration], labels[calibration], 2)
     found = [rates(ends[budget].logits[calibration], labels[calibration], 2) for budget in budgets]
@@ -105,7 +106,7 @@ def test_a_negative_budget_gains_accuracy_or_does_nothing(shift):
     outputs = ModelOutputs(("left", "right"), labels, logits)
     calibration = torch.arange(1000)
     split = Split(calibration, calibration + 1000)
-    context = RunContext(outputs, outputs, [split], Protocol(), Observer())
+    context = RunContext(outputs, outputs, [split], Protocol(), Observer(), terms=hs.SurgeryConfig(max_drop=1.0))
     budgets = (-0.02, -0.005, 0.0)
     ends = fit_chain(parse_entry("class-bias"), context, split, budgets)
     base, held = (rates(logits[part], labels[part], 2) for part in (calibration, split.heldout))

@@ -7,15 +7,19 @@ from scipy import stats
 
 from hessian_surgery.baselines.choice import unbeaten
 from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.bootstrap import at_accuracy, difference, draw_weights, gap_to_front, mean_gap, tally
 from hessian_surgery.comparison.fronts import make_fronts
 from hessian_surgery.comparison.protocol import Protocol
-from hessian_surgery.comparison.run_entry import EntryResult
+from hessian_surgery.comparison.run_context import EntryResult
 from hessian_surgery.data.labelled import as_labelled
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import compute_metrics
 from hessian_surgery.evidence.paired_tests import paired_tests
 from hessian_surgery.model.evaluation import Answers
+from hessian_surgery.operation.config import SurgeryConfig
+
+TERMS = SurgeryConfig()
 
 
 def predictions(labels, rates, seed):
@@ -24,7 +28,7 @@ def predictions(labels, rates, seed):
     return np.where(right, labels, (labels + 1) % len(rates))
 
 
-def compared(labels, entries, seed=0, count=2):
+def compared(labels, entries, seed=0, count=2, terms=TERMS):
     """Fronts from predictions (N,) or (S, N) by entry, and the splits."""
     outputs = ModelOutputs(("a", "b", "c"), torch.from_numpy(labels), torch.zeros(len(labels), 3))
     protocol = Protocol(methods=("class-bias",), splits=count, budgets=(0.002,), seed=seed)
@@ -34,7 +38,7 @@ def compared(labels, entries, seed=0, count=2):
         predicted = torch.from_numpy(np.broadcast_to(predicted, (count, len(labels))).copy())
         reasons = {i: "why" for i in range(count) if (predicted[i] < 0).all()}
         results.append(EntryResult(name, None if name == "nothing" else 0.002, predicted, reasons, 1.0))
-    return make_fronts(outputs, results, splits, protocol), splits
+    return make_fronts(outputs, results, splits, protocol, terms), splits
 
 
 def front_at(accuracy, sigma, wanted):
@@ -187,7 +191,7 @@ def test_a_split_that_failed_is_left_out():
     assert (row.splits, row.reasons) == (2, {0: "why"})
     assert (row.sigma, row.worst, row.delta_accuracy) == pytest.approx((sigma, worst, change))
     assert fronts.gains["some"].accuracy[0] == pytest.approx(gain)
-    assert np.isfinite(fronts.gains["some"].sigma).all()
+    assert np.isfinite(fronts.gains["some"].figure).all()
     assert (row.as_dict()["failed_splits"], row.as_dict()["reason"]) == ([0], "why")
 
 
@@ -199,6 +203,57 @@ def test_an_entry_that_failed_everywhere_has_no_figures():
     assert (row.splits, row.paired) == (0, {})
     assert content["sigma"] is content["delta_accuracy"] is content["paired_vs_class_bias"] is None
     assert content["reason"] == "why"
+
+
+RATES = {"nothing": (0.7, 0.85, 0.97), "class-bias": (0.80, 0.83, 0.87), "other": (0.76, 0.87, 0.93)}
+
+
+def test_the_largest_loss_is_that_of_a_class_and_a_mean_over_splits():
+    labels = np.repeat(np.arange(3), 2000)
+    fronts, splits = compared(labels, {name: predictions(labels, rate, 0) for name, rate in RATES.items()})
+    own = {name: fronts.predicted[f"{name}@{None if name == 'nothing' else 0.002}"] for name in RATES}
+    held = [split.heldout[labels[split.heldout] == 2] for split in splits]
+    lost = np.mean(
+        [[(own[n][i, h] == 2).double().mean() for n in ("nothing", "class-bias")] for i, h in enumerate(held)], 0
+    )
+    assert fronts.row("class-bias", 0.002).loss == (pytest.approx(lost[0] - lost[1]), "c")
+    assert fronts.row("class-bias", 0.002).as_dict()["largest_loss"]["class"] == "c"
+    assert fronts.row("nothing").loss == (0.0, "a")
+
+
+def test_more_accuracy_with_a_higher_sigma_is_a_trade_off_and_never_behind():
+    """The other is more accurate than any point of class bias, and its σ is above that of each."""
+    labels = np.repeat(np.arange(3), 4000)
+    rates = RATES | {"class-bias": (0.83, 0.85, 0.88), "other": (0.80, 0.90, 0.97), "worse": (0.72, 0.83, 0.93)}
+    fronts, _ = compared(labels, {name: predictions(labels, rate, 0) for name, rate in rates.items()})
+    assert fronts.row("other", 0.002).beyond.interval[0] > 0
+    assert fronts.row("other", 0.002).standing == "trade-off"
+    assert fronts.row("worse", 0.002).standing == "behind"
+    assert fronts.row("class-bias", 0.002).standing == "none"
+    sentence = advise(fronts).sentence
+    assert "Trade-off: against class bias at the same budget, other changes accuracy by +3." in sentence
+
+
+@pytest.mark.parametrize(
+    ("terms", "figure"),
+    [
+        (TERMS, lambda rate: None),
+        (SurgeryConfig(target="worst"), lambda rate: 1 - rate.min()),
+        (SurgeryConfig(targets={"a": 0.9, "c": 0.9}), lambda rate: np.maximum(0, 0.9 - rate[[0, 2]]).mean()),
+    ],
+)
+def test_entries_are_compared_by_what_was_aimed_at(terms, figure):
+    labels = np.repeat(np.arange(3), 2000)
+    fronts, _ = compared(labels, {n: predictions(labels, rate, 0) for n, rate in RATES.items()}, terms=terms)
+    gain = fronts.gains["other"]
+    expected = [figure(np.array(RATES[name])) for name in ("other", "class-bias", "nothing")]
+    if expected[0] is None:
+        assert gain.figure[0] == fronts.row("other", 0.002).paired["class-bias"].difference
+        assert fronts.bias_effect == fronts.row("class-bias", 0.002).sigma_change
+    else:
+        assert gain.figure[0] == gain.figure_at_budget[0] == pytest.approx(expected[0] - expected[1], abs=0.02)
+        assert gain.figure_change[0] == pytest.approx(expected[0] - expected[2], abs=0.02)
+        assert fronts.bias_effect.difference == pytest.approx(expected[1] - expected[2], abs=0.02)
 
 
 def test_an_interval_leaves_its_level_outside():

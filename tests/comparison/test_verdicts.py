@@ -3,6 +3,7 @@ import torch
 
 from hessian_surgery.comparison.protocol import Split
 from hessian_surgery.comparison.verdicts import count_verdicts
+from hessian_surgery.evidence.asked import Asked
 
 # A thousand images of each of two classes; the first half of each is held out.
 LABELS = torch.arange(2).repeat_interleave(1000)
@@ -21,7 +22,8 @@ BEFORE = answers(0.95, 0.70)
 
 
 def counted(*after: torch.Tensor, budget: float | None = 0.002) -> dict[str, int]:
-    return count_verdicts(BEFORE, torch.stack(after), LABELS, ("left", "right"), [SPLIT] * len(after), budget)
+    asked = Asked(budget=budget)
+    return count_verdicts(BEFORE, torch.stack(after), LABELS, ("left", "right"), [SPLIT] * len(after), asked)
 
 
 def test_each_split_has_its_own_verdict_and_a_failed_one_has_none():

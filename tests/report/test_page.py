@@ -188,7 +188,7 @@ def test_overfitting_to_the_calibration_images_is_said(outcome):
         (9, 0, 0.004, True, "up", "▲ yes, p = 0.004"),
         (0, 20, 1e-6, True, "down", "▼ yes, p &lt; 0.0001"),
         (3, 1, 0.6, True, "same", "no, p = 0.6"),
-        (9, 0, 0.004, False, "same", "too few images"),
+        (9, 0, 0.004, False, "same", "too few to tell"),
     ],
 )
 def test_significance_in_words(gained, lost, p, claim, sign, words):

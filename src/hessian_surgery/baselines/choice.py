@@ -1,8 +1,7 @@
-"""Choose among candidates by accuracy and σ."""
+"""The points of a front that no other beats."""
 
 import numpy as np
 
-from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.types import Array
 
 
@@ -16,12 +15,3 @@ def unbeaten(accuracy: Array, spread: Array) -> list[int]:
         if not kept or spread[i] < spread[kept[-1]]:
             kept.append(int(i))
     return kept
-
-
-def choose_within_floor(candidates: list[Rates], floor: float) -> int:
-    """Choose the candidate with the least σ among those whose accuracy is not below the floor.
-
-    If all are below it, the first is chosen, which does nothing.
-    """
-    allowed = [i for i, found in enumerate(candidates) if found.accuracy >= floor - 1e-12] or [0]
-    return min(allowed, key=lambda i: (candidates[i].sigma, -candidates[i].accuracy))

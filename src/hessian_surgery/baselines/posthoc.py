@@ -1,32 +1,31 @@
 """The post-hoc baselines: each offers edits of the model, made from its calibration images.
 
-A method that has something to fit is fitted to the same objective as the default operation, σ of
-the class accuracies at a price of accuracy, and its edit is chosen by the same cross-fitting. The
-others try a list of values. Doing nothing is always on offer.
+A method that has something to fit is fitted to the same goal as the default operation, within the
+same limits, and its edit is chosen by the same cross-fitting. The others try a list of values, and
+choose among them in the same way. Doing nothing is always on offer.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.baselines.choice import choose_within_floor
 from hessian_surgery.baselines.last_layer import refit
 from hessian_surgery.baselines.model_edits import ChainState, Edit, LogitMap, WeightStep
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.directions.family import Directions, join
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.accuracies import Rates, logit_unit, rates
-from hessian_surgery.operation.choice import Choice
-from hessian_surgery.operation.crossfit import AfterCoefficients
-from hessian_surgery.operation.goal import Goal, make_goal
+from hessian_surgery.evidence.accuracies import Rates, answer_rates, logit_unit
+from hessian_surgery.evidence.class_noise import class_noise
+from hessian_surgery.operation.choice import Chosen, make_candidates
+from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep
+from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.ladder import climb, prior_shift
-from hessian_surgery.operation.protection import default_max_drop, default_threshold
 from hessian_surgery.operation.surrogate import Surrogate, bias_maps, logit_maps
 from hessian_surgery.types import Array
 
@@ -50,28 +49,35 @@ class Candidate:
 
 @dataclass(frozen=True)
 class BestOf:
-    """The offer that chooses from a list of candidates; the first one does nothing."""
+    """The offer that chooses from a list of candidates; the first one does nothing.
+
+    Attributes:
+        candidates: the list.
+        choose: the least accuracy → the chosen step, whose coefficient is a place in the list.
+    """
 
     candidates: Sequence[Candidate]
+    choose: Callable[[float], Chosen]
 
     def __call__(self, floor: float) -> Candidate:
-        """The candidate with the least σ whose accuracy is not below the floor."""
-        return self.candidates[choose_within_floor([candidate.rates for candidate in self.candidates], floor)]
+        """The best candidate within the goal's limits whose accuracy is not below the floor."""
+        return self.candidates[int(self.choose(floor).step.coefficients[0])]
 
 
 # The least accuracy on the calibration images → the best candidate, which may be doing nothing.
 Offer = Callable[[float], Candidate]
-# Outputs, the state to start from, positions of the calibration images → its offer.
-PosthocMethod = Callable[[ModelOutputs, ChainState, Tensor], Offer]
+# Outputs, the state to start from, positions of the calibration images, the goal → its offer. The
+# goal's limits are against the original model; its floor plays no part.
+PosthocMethod = Callable[[ModelOutputs, ChainState, Tensor, Goal], Offer]
 
 
-def temperature(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
+def temperature(outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal) -> Offer:
     """Temperature scaling: z / T. No prediction changes: a control that must show no effect."""
     edits = [_map(outputs, scale=torch.full((outputs.logits.shape[1],), 1 / t)) for t in TEMPERATURES]
-    return _map_candidates(outputs, state, calibration, edits)
+    return _map_candidates(outputs, state, calibration, goal, edits)
 
 
-def logit_adjustment(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
+def logit_adjustment(outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal) -> Offer:
     """z − τ log π, with the training set's class shares π (Menon et al. 2021), at several τ.
 
     It acts on logits, not on probabilities.
@@ -81,10 +87,11 @@ def logit_adjustment(outputs: ModelOutputs, state: ChainState, calibration: Tens
     if (outputs.training_counts <= 0).any():
         raise InputError("logit adjustment: a class has no training image, so its share is 0")
     shift = prior_shift(outputs.training_counts, outputs.logits.shape[1])
-    return _map_candidates(outputs, state, calibration, [_map(outputs, shift=tau * shift) for tau in FINE_TAUS])
+    edits = [_map(outputs, shift=tau * shift) for tau in FINE_TAUS]
+    return _map_candidates(outputs, state, calibration, goal, edits)
 
 
-def tau_norm(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
+def tau_norm(outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal) -> Offer:
     """w_c ← w_c / ‖w_c‖^τ (Kang et al. 2020) at several τ, with the head's bias and without.
 
     Lengths are in units of their geometric mean: the logits keep their size.
@@ -100,10 +107,10 @@ def tau_norm(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> O
     for tau in TAUS:
         scale = size**-tau
         edits += [_map(outputs, scale=scale, shift=share * kept - scale * kept) for share in (1.0, 0.0)]
-    return _map_candidates(outputs, state, calibration, edits)
+    return _map_candidates(outputs, state, calibration, goal, edits)
 
 
-def class_bias(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
+def class_bias(outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal) -> Offer:
     """One number per class, added to its logit."""
     surrogate = bias_maps(state.logits[calibration], outputs.labels[calibration], len(outputs.classes))
     assert surrogate.shifts is not None  # it has nothing else
@@ -112,10 +119,10 @@ def class_bias(outputs: ModelOutputs, state: ChainState, calibration: Tensor) ->
     def edit(coefficients: Array) -> LogitMap:
         return _map(outputs, shift=unit * torch.from_numpy(coefficients))
 
-    return _offer(outputs, surrogate, edit)
+    return _offer(outputs, surrogate, goal, edit)
 
 
-def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
+def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal) -> Offer:
     """A scale and a bias per class (Guo et al. 2017)."""
     logits = state.logits[calibration]
     width = logits.shape[1]
@@ -129,15 +136,16 @@ def vector_scaling(outputs: ModelOutputs, state: ChainState, calibration: Tensor
 
     units = torch.ones_like(logits[0])
     labels = outputs.labels[calibration]
-    return _offer(outputs, logit_maps(logits, labels, len(outputs.classes), unit * units, factor * units), edit)
+    surrogate = logit_maps(logits, labels, len(outputs.classes), unit * units, factor * units)
+    return _offer(outputs, surrogate, goal, edit)
 
 
-def last_layer(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
+def last_layer(outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal) -> Offer:
     """The head fitted again by class-balanced logistic regression (Kang et al. 2020)."""
     if outputs.head is None or outputs.features is None:
         raise InputError("a refit of the last layer needs a linear head, which this model does not have")
     found = refit(outputs.head, outputs.features[calibration], outputs.labels[calibration], len(outputs.classes))
-    return BestOf([Candidate(edit, _rates(outputs, logits, calibration)) for edit, logits in found])
+    return _best_of(outputs, calibration, goal, found)
 
 
 def step_along(family: str, count: int | None = None) -> PosthocMethod:
@@ -146,7 +154,7 @@ def step_along(family: str, count: int | None = None) -> PosthocMethod:
     Without `count`, `ModelOutputs.default_counts` says how many directions there are.
     """
 
-    def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
+    def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal) -> Offer:
         directions = outputs.family(family)
         linear = _surrogate(directions, outputs, state, calibration, count or outputs.default_counts.get(family))
         unused = len(directions) - linear.size
@@ -154,9 +162,9 @@ def step_along(family: str, count: int | None = None) -> PosthocMethod:
         def edit(coefficients: Array) -> WeightStep:
             return WeightStep(directions, np.pad(coefficients, (0, unused)))
 
-        goal = _free_goal(linear)
-        found = climb(linear, goal, _look(outputs, state, calibration, edit))
-        return partial(_choose, found.judged_by(goal), edit)
+        seen = replace(goal, noise=linear.noise())
+        found = climb(linear, seen, _look(outputs, state, calibration, edit))
+        return partial(_choose, found.chooser(seen), edit)
 
     return method
 
@@ -165,26 +173,22 @@ def operation_step(family: str) -> PosthocMethod:
     """Make the method that takes a step like the default operation's.
 
     It moves along the head's biases and a family, but not along gradients of the calibration
-    images. Strong classes are protected, as by default.
+    images.
     """
 
-    def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor) -> Offer:
+    def method(outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal) -> Offer:
         families = [outputs.family(family)]
         directions = join(families if outputs.bias is None else [outputs.bias, *families])
         surrogate = _surrogate(directions, outputs, state, calibration)
-        present = surrogate.rates()
-        count = np.bincount(surrogate.labels.cpu().numpy(), minlength=surrogate.classes)
         require_images(surrogate.labels, outputs.classes, "one-step", at_least=2)
-        strong = present.per_class > default_threshold(present.per_class)
-        drop = default_max_drop(present.per_class, count)
-        goal = make_goal(present, outputs.classes, protected=strong, max_drop=drop, noise=surrogate.noise())
+        seen = replace(goal, noise=surrogate.noise())
 
         def edit(coefficients: Array) -> WeightStep:
             return WeightStep(directions, coefficients)
 
         look = _look(outputs, state, calibration, edit)
-        found = climb(surrogate, goal, look, training_counts=outputs.training_counts)
-        return partial(_choose, found.judged_by(goal), edit)
+        found = climb(surrogate, seen, look, training_counts=outputs.training_counts)
+        return partial(_choose, found.chooser(seen), edit)
 
     return method
 
@@ -214,27 +218,38 @@ def _map(outputs: ModelOutputs, scale: Tensor | None = None, shift: Tensor | Non
     return LogitMap(scale.float().to(device), shift.float().to(device))
 
 
-def _map_candidates(outputs: ModelOutputs, state: ChainState, calibration: Tensor, maps: Sequence[LogitMap]) -> Offer:
+def _map_candidates(
+    outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal, maps: Sequence[LogitMap]
+) -> Offer:
     logits = state.logits[calibration]
-    return BestOf([Candidate(edit, _rates(outputs, edit(logits), calibration)) for edit in maps])
+    return _best_of(outputs, calibration, goal, [(edit, edit(logits)) for edit in maps])
 
 
-def _offer(outputs: ModelOutputs, surrogate: Surrogate, edit: Callable[[Array], LogitMap]) -> Offer:
+def _best_of(outputs: ModelOutputs, calibration: Tensor, goal: Goal, edits: Sequence[tuple[Edit, Tensor]]) -> BestOf:
+    """The offer of edits with the logits (n, C) of each, chosen as the operation chooses."""
+    labels = outputs.labels[calibration].cpu()
+    classes = len(outputs.classes)
+    steps = []
+    for i, (_, logits) in enumerate(edits):
+        answers = logits.argmax(dim=1).cpu()
+        steps.append(PredictedStep(np.array([i]), answer_rates(answers, labels, classes), answers))
+    noise = class_noise(steps[0].rates.per_class, torch.bincount(labels, minlength=classes).numpy())
+    found = make_candidates([steps[:1], steps[1:]], labels, classes)
+    candidates = [Candidate(edit, step.rates) for (edit, _), step in zip(edits, steps, strict=True)]
+    return BestOf(candidates, found.chooser(replace(goal, noise=noise)))
+
+
+def _offer(outputs: ModelOutputs, surrogate: Surrogate, goal: Goal, edit: Callable[[Array], LogitMap]) -> Offer:
     """The offer of a method whose coefficients each change one logit of every image."""
     require_images(surrogate.labels, outputs.classes, "calibration data", at_least=2)
-    goal = _free_goal(surrogate)
-    return partial(_choose, climb(surrogate, goal).judged_by(goal), edit)
+    seen = replace(goal, noise=surrogate.noise())
+    return partial(_choose, climb(surrogate, seen).chooser(seen), edit)
 
 
-def _choose(choice: Choice, edit: Callable[[Array], Edit], floor: float) -> Candidate:
+def _choose(choose: Callable[[float], Chosen], edit: Callable[[Array], Edit], floor: float) -> Candidate:
     """The candidate for a floor, as the default operation chooses it."""
-    step = choice.choose(floor).step
+    step = choose(floor).step
     return Candidate(edit(step.coefficients), step.rates)
-
-
-def _free_goal(surrogate: Surrogate) -> Goal:
-    """Lower σ, with no class protected."""
-    return Goal("sigma", 0.0, np.full(surrogate.classes, -np.inf), noise=surrogate.noise())
 
 
 def _look(
@@ -264,7 +279,3 @@ def _surrogate(
         changes=directions.changes[:count, calibration.to(device)] * scale[kept],
         shifts=directions.bias_unit * scale if directions.bias_unit else None,
     )
-
-
-def _rates(outputs: ModelOutputs, logits: Tensor, calibration: Tensor) -> Rates:
-    return rates(logits, outputs.labels[calibration], len(outputs.classes))

@@ -12,7 +12,7 @@ from hessian_surgery.baselines.model_edits import apply_edits
 from hessian_surgery.baselines.outputs import load_logits
 from hessian_surgery.baselines.posthoc import FROM_LOGITS
 from hessian_surgery.cli.compare_options import CompareOptions
-from hessian_surgery.cli.configs import choose_config
+from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.folders import check_comparison_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, choose_device, digits_net, open_model, recorded_options
 from hessian_surgery.cli.output import notes, print_json, print_notes
@@ -29,8 +29,10 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.operation.config import as_surgery
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.progress import ShownProgress
+from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.parse_numbers import parse_amounts
 from hessian_surgery.report.comparison_page import comparison_page
 from hessian_surgery.report.figure_files import save_figures
@@ -60,7 +62,8 @@ def compare(options: CompareOptions) -> None:
             print_notes([f"interrupted; the same command continues the trainings in {out}" if out else "interrupted"])
             raise
         content = fronts_dict(fronts, protocol, recorded_options(options), time.perf_counter() - started)
-        content["hashes"] = opened.hashes if opened else {}
+        images = {f"{name} images": part["sha256"] for name, part in fronts.data.items() if part["sha256"]}
+        content["hashes"] = images | (opened.hashes if opened else {})
         if out is not None:
             write_fronts(out, fronts, content)
             patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
@@ -75,11 +78,13 @@ def compare(options: CompareOptions) -> None:
 
 def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, OpenedModel | None]:
     """Run the comparison; return it with the model, or None if there are only logits."""
+    config = choose_config(options)
+    if isinstance(config, LoopConfig):
+        refuse_unused(options, config)
     if options.logits is not None:
         outputs = load_logits(options.logits)
         with ShownProgress(notes()) as observer:
-            return compare_logits(outputs, protocol, observer), None
-    config = choose_config(options)
+            return compare_logits(outputs, protocol, observer, as_surgery(config)), None
     opened, images = open_with_images(options)
     print_notes(opened.remarks)
     with ShownProgress(notes()) as observer:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from hessian_surgery.cli.choices import METHODS, PARTS
 from hessian_surgery.cli.groups import COMPARISON, MODEL, OUTPUT, option
-from hessian_surgery.cli.options import ConfigOptions, Figures, InputOptions, Json, Splits
+from hessian_surgery.cli.options import ConfigOptions, Figures, GoalOptions, InputOptions, Json, Splits
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(ConfigOptions, InputOptions):
+class CompareOptions(GoalOptions, ConfigOptions, InputOptions):
     """The options of `compare`."""
 
     logits: Annotated[

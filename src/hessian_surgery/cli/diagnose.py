@@ -109,12 +109,16 @@ def diagnosis_dict(
     found: Diagnosis, opened: OpenedModel, config: OperationConfig, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what `diagnose --json` prints and `diagnosis.json` holds."""
+    noun = opened.parts.calibration.noun
     return {
         "schema_version": SCHEMA_VERSION,
         **found.as_dict(),
         "tolerance": config.search.tolerance,
         "seed": config.seed,
         "inputs": dict(inputs),
-        "hashes": {"calibration images": found.data["calibration"]["sha256"], **opened.hashes},
+        "hashes": {
+            f"calibration {noun}": found.data["calibration"]["sha256"],
+            **opened.hashes,
+        },
         "environment": environment(opened.classifier.device),
     }

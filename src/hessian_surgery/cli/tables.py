@@ -9,6 +9,7 @@ from rich.table import Table
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.tables import table_rows
+from hessian_surgery.comparison.terms import terms_sentence
 from hessian_surgery.curvature.memory import sized
 from hessian_surgery.evidence.deciles import MANY_CLASSES, MOST, left_out, shown_classes
 from hessian_surgery.operation.answer_text import answer_parts
@@ -201,13 +202,14 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
     console.print(
         f"The model as it is, on held-out halves: accuracy {base['accuracy']:.2f} %, σ {base['sigma']:.2f} pp, worst "
         f"class {base['worst']:.1f} %. Budgets hold on the calibration halves; all figures in percentage points, "
-        "differences of σ without sampling noise.\n",
+        f"differences of σ without sampling noise. {escape(terms_sentence(fronts.terms))}\n",
         highlight=False,
     )
-    for title in ("method", "budget", "Δ acc", "σ", "worst", "σ against class bias"):
-        shown.add_column(title, justify="left" if title in ("method", "σ against class bias") else "right")
-    for method, budget, change, sigma, worst, _, against in table_rows(fronts):
-        shown.add_row(method, budget, change, sigma, worst, escape(against))
+    words = ("method", "largest loss", "σ against class bias")
+    for title in ("method", "budget", "Δ acc", "σ", "worst", "largest loss", "σ against class bias"):
+        shown.add_column(title, justify="left" if title in words else "right")
+    for method, budget, change, sigma, worst, _, loss, against in table_rows(fronts):
+        shown.add_row(method, budget, change, sigma, worst, escape(loss), escape(against))
     console.print(shown, highlight=False)
     _print_warnings(console, fronts.warnings)
     console.print(f"\n{advise(fronts).sentence}", highlight=False, markup=False)

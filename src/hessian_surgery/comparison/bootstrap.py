@@ -1,5 +1,6 @@
 """Figures of predictions on held-out images, and intervals from a bootstrap over images."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,8 @@ class Tally:
         clean: σ without sampling noise, which differences of σ are taken of.
         worst: the worst class's accuracy.
         balanced: mean of the class accuracies.
+        missed: how far targets are missed, on average; 0 if there are none.
+        per_class: class accuracies on the images themselves (S, C).
     """
 
     accuracy: Array
@@ -37,6 +40,8 @@ class Tally:
     clean: Array
     worst: Array
     balanced: Array
+    missed: Array
+    per_class: Array
 
     @property
     def valid(self) -> Array:
@@ -59,7 +64,13 @@ def draw_weights(labels: Array, seed: int, resamples: int = RESAMPLES) -> Array:
 
 
 def tally(
-    predicted: Array, labels: Array, heldout: Array, weights: Array, classes: int, counts: Array | None = None
+    predicted: Array,
+    labels: Array,
+    heldout: Array,
+    weights: Array,
+    classes: int,
+    counts: Array | None = None,
+    targets: Mapping[int, float] | None = None,
 ) -> Tally:
     """Compute the figures of predictions (S, N).
 
@@ -70,6 +81,7 @@ def tally(
         weights: how often each image occurs in each resample (R + 1, N).
         classes: C.
         counts: `count_by_class` of the held-out images, if it is known.
+        targets: accuracies to reach, by class number.
     """
     hits = count_by_class((predicted == labels) & heldout, labels, weights, classes)
     counts = count_by_class(heldout, labels, weights, classes) if counts is None else counts
@@ -82,7 +94,9 @@ def tally(
         accuracy = np.where(np.isnan(rate).any(axis=2), np.nan, hits.sum(axis=2) / counts.sum(axis=2))
     clean = resampled_sigma(rate, rate[0], counts[0], counts)
     clean[0] = corrected_sigma(rate[0], counts[0])
-    return Tally(accuracy, rate.std(axis=2), clean, rate.min(axis=2), rate.mean(axis=2))
+    short = [np.maximum(0.0, wanted - rate[:, :, j]) for j, wanted in (targets or {}).items()]
+    missed = np.mean(short, axis=0) if short else np.zeros_like(accuracy)
+    return Tally(accuracy, rate.std(axis=2), clean, rate.min(axis=2), rate.mean(axis=2), missed, rate[0])
 
 
 def gap_to_front(found: Tally, front: list[Tally], nothing: Tally) -> Array:

@@ -1,7 +1,9 @@
 """Compare methods on one front: repeated stratified splits, at several accuracy budgets."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from torch import nn
@@ -11,26 +13,20 @@ from hessian_surgery.baselines.posthoc import FROM_LOGITS
 from hessian_surgery.comparison.compared_model import ComparedModel, compute_outputs
 from hessian_surgery.comparison.entries import Entry, family_of, require_logits_only
 from hessian_surgery.comparison.fronts import Fronts, make_fronts
-from hessian_surgery.comparison.protocol import Protocol
-from hessian_surgery.comparison.run_entry import (
-    EntryResult,
-    RunContext,
-    copy_model,
-    failed_result,
-    run_entry,
-    run_from_outputs,
-    train,
-)
+from hessian_surgery.comparison.protocol import Protocol, Split
+from hessian_surgery.comparison.run_context import EntryResult, RunContext
+from hessian_surgery.comparison.run_entry import copy_model, failed_result, run_entry, run_from_outputs, train
 from hessian_surgery.data.checks import require_images
-from hessian_surgery.data.labelled import Data, as_labelled
-from hessian_surgery.data.leaks import find_copies, find_leaks, hash_part, hash_training
+from hessian_surgery.data.data_hash import data_hash
+from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
+from hessian_surgery.data.leaks import HashedPart, find_copies, find_leaks, hash_part, hash_training
 from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
 from hessian_surgery.model.passes import choose_passes
-from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_surgery
 from hessian_surgery.operation.observer import Observer
 
 
@@ -53,7 +49,8 @@ def compare(
         training_data: the images for Hessian batches, class gradients and fine-tuning.
         protocol: what to compare and how; by default all post-hoc methods, the default operation
             and the loop, on five splits.
-        config: how to find spikes, and how to run `loop`.
+        config: the goal and limits that every method is held to, except its budget; how to find
+            spikes, and how to run `loop`.
         folder: where trainings save their state, to resume after a kill.
         observer: told about progress.
 
@@ -65,42 +62,70 @@ def compare(
     """
     protocol = protocol or Protocol()
     observer = observer or Observer()
-    original = _open(model, data, training_data, config or SurgeryConfig())
+    config = config or SurgeryConfig()
+    terms = as_surgery(config)
+    original = _open(model, data, training_data, config)
     images = original.images
-    warnings = find_shared(original)
+    terms.check_classes(images.classes)
+    hashed = hash_part(images, "data")
+    warnings = find_shared(original, hashed)
     splits = protocol.make_splits(images)
-    place = Path(folder) if folder else None
+    base, results = _run_all(original, protocol, splits, terms, Path(folder) if folder else None, observer)
+    fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings)
+    return _dated(fronts, type(original.classifier.module).__name__, images, hashed.hashes)
+
+
+def _run_all(
+    original: ComparedModel,
+    protocol: Protocol,
+    splits: list[Split],
+    terms: SurgeryConfig,
+    folder: Path | None,
+    observer: Observer,
+) -> tuple[ModelOutputs, list[EntryResult]]:
+    """The original model's outputs, and the results of all entries."""
     results: list[EntryResult] = []
     base: ModelOutputs | None = None
     for trunk in dict.fromkeys(entry.trunk for entry in protocol.entries):
         members = [entry for entry in protocol.entries if entry.trunk == trunk]
         started = time.perf_counter()
         try:
-            present = _after_training(original, trunk, protocol, place, observer)
+            present = _after_training(original, trunk, protocol, folder, observer)
             trained = time.perf_counter() - started
             outputs = compute_outputs(present, [name for entry in members for name in entry.methods], observer)
         except InputError as reason:
             if base is None:
                 raise
-            results += [failed_result(entry, len(splits), len(images), str(reason)) for entry in members]
+            size = (len(splits), len(original.images))
+            results += [failed_result(entry, *size, str(reason)) for entry in members]
             continue
         base = base or outputs
-        context = RunContext(outputs, base, splits, protocol, observer, trained)
-        results += _run_entries(members, context, present, place)
+        context = RunContext(outputs, base, splits, protocol, observer, trained, terms)
+        results += _run_entries(members, context, present, folder)
     assert base is not None  # `nothing` comes first and has no trunk
-    return replace(make_fronts(base, results, splits, protocol), warnings=warnings)
+    return base, results
 
 
-def find_shared(model: ComparedModel) -> tuple[str, ...]:
+def _dated(fronts: Fronts, model: str, images: LabelledSet, hashes: Sequence[bytes] | None = None) -> Fronts:
+    """The comparison with the names of what was compared; `hashes` are those of all images."""
+    whole = hashes is None or len(hashes) == len(images)
+    data = {"images": len(images), "sha256": data_hash(images, hashes) if whole else None}
+    return replace(fronts, date=datetime.now(UTC).isoformat(timespec="seconds"), model=model, data={"labelled": data})
+
+
+def find_shared(model: ComparedModel, images: HashedPart) -> tuple[str, ...]:
     """Name the images that are in the training data too, or twice among the images.
 
     Training images that are not in memory are too many to read: those that class gradients are
     taken over are compared.
 
+    Args:
+        model: with its training images.
+        images: the hashes of its labelled images.
+
     Raises:
         InputError: too many images are in the training data.
     """
-    images = hash_part(model.images, "data")
     training = model.training_data
     drawn = [] if training.in_memory or len(training) == 0 else [gradient_images(training, model.config.seed)]
     leaks = find_leaks([hash_training(training, drawn), images], images.total)
@@ -121,13 +146,19 @@ def _open(model: nn.Module | Classifier, data: Data, training_data: Data, config
     return ComparedModel(passes.through(classifier), images, as_labelled(training_data), config, passes)
 
 
-def compare_logits(outputs: ModelOutputs, protocol: Protocol | None = None, observer: Observer | None = None) -> Fronts:
+def compare_logits(
+    outputs: ModelOutputs,
+    protocol: Protocol | None = None,
+    observer: Observer | None = None,
+    config: SurgeryConfig | None = None,
+) -> Fronts:
     """Put the methods that need only logits on one front.
 
     Args:
         outputs: cached logits and labels, as `load_logits` reads them.
         protocol: what to compare and how; by default all methods that need only logits.
         observer: told about progress.
+        config: the goal and limits that every method is held to, except its budget.
 
     Raises:
         InputError: a method needs the model.
@@ -140,11 +171,13 @@ def compare_logits(outputs: ModelOutputs, protocol: Protocol | None = None, obse
     protocol = protocol or Protocol(methods=FROM_LOGITS)
     require_logits_only(protocol.entries)
     require_images(outputs.labels, outputs.classes, "logits")
+    terms = config or SurgeryConfig()
+    terms.check_classes(outputs.classes)
     images = as_labelled((outputs.logits, outputs.labels), outputs.classes)
     splits = protocol.make_splits(images)
-    context = RunContext(outputs, outputs, splits, protocol, observer or Observer())
+    context = RunContext(outputs, outputs, splits, protocol, observer or Observer(), terms=terms)
     results = [result for entry in protocol.entries for result in run_from_outputs(entry, context)]
-    return make_fronts(outputs, results, splits, protocol)
+    return _dated(make_fronts(outputs, results, splits, protocol, terms), "stored logits", images)
 
 
 def _run_entries(

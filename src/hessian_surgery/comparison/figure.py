@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from hessian_surgery.comparison.fronts import Fronts, Row
+from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.row import Row
 from hessian_surgery.report.figure_data import UNSEEN
 from hessian_surgery.report.figure_style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
 

@@ -20,103 +20,18 @@ from hessian_surgery.comparison.bootstrap import (
     tally,
 )
 from hessian_surgery.comparison.entries import WHOLE
+from hessian_surgery.comparison.gain import Gain, figure_of, make_gain
 from hessian_surgery.comparison.protocol import Protocol, Split
-from hessian_surgery.comparison.run_entry import EntryResult
+from hessian_surgery.comparison.row import REFERENCES, Row, make_row
+from hessian_surgery.comparison.run_context import EntryResult
+from hessian_surgery.comparison.terms import describe_terms
 from hessian_surgery.comparison.verdicts import count_verdicts
 from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.difference import Difference
 from hessian_surgery.evidence.resampled_pairs import count_by_class
+from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.short_repr import short_repr
-from hessian_surgery.types import Array
-
-# The entries that every row is compared with, at equal accuracy.
-REFERENCES = ("class-bias", "spikes")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One entry at one budget: means over splits, on held-out images. Fractions, not percent.
-
-    Attributes:
-        name: the entry's name.
-        budget: accuracy that it may give up on the calibration images; None if it has one point.
-        splits: how many splits it was judged on.
-        delta_accuracy: accuracy minus that of the original model.
-        sigma: σ of the class accuracies, as measured.
-        sigma_se: standard error of `sigma`, by a bootstrap over images.
-        sigma_spread: standard deviation of `sigma` over splits.
-        worst: the worst class's accuracy.
-        balanced_accuracy: mean of the class accuracies.
-        seconds: seconds to prepare once and to fit one split.
-        paired: by entry, σ minus the σ of that entry's front at this row's accuracy, both without
-            sampling noise, with 95 % intervals.
-        reasons: why it failed, by split.
-        sigma_change: σ minus that of the original model, both without sampling noise, with its
-            95 % interval; None if there are no figures.
-        verdicts: for a whole operation, how many splits have each verdict.
-
-    Example:
-        >>> row = fronts.row("class-bias", fronts.headline)
-        >>> row.name, row.splits
-        ('class-bias', 2)
-    """
-
-    name: str
-    budget: float | None
-    splits: int
-    delta_accuracy: float
-    sigma: float
-    sigma_se: float
-    sigma_spread: float
-    worst: float
-    balanced_accuracy: float
-    seconds: float
-    paired: dict[str, Difference]
-    reasons: dict[int, str]
-    sigma_change: Difference | None = None
-    verdicts: dict[str, int] = field(default_factory=dict)
-
-    __repr__ = short_repr
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return what `compare --json` prints; a row without figures has nulls and a reason."""
-        names = ("delta_accuracy", "sigma", "sigma_se", "sigma_spread", "worst", "balanced_accuracy")
-        figures = {name: getattr(self, name) if self.splits else None for name in names}
-        paired = {f"paired_vs_{name.replace('-', '_')}": vars(found) for name, found in self.paired.items()}
-        return {
-            "name": self.name,
-            "budget": self.budget,
-            "splits": self.splits,
-            **figures,
-            "seconds": self.seconds,
-            **{f"paired_vs_{name.replace('-', '_')}": None for name in REFERENCES},
-            **paired,
-            "sigma_change": vars(self.sigma_change) if self.sigma_change else None,
-            "verdicts": self.verdicts,
-            "reason": next(iter(self.reasons.values()), None),
-            "failed_splits": sorted(self.reasons),
-        }
-
-
-@dataclass(frozen=True)
-class Gain:
-    """An entry against class bias, by resample (R + 1,); the first value is the images themselves.
-
-    Every σ is without sampling noise.
-
-    Attributes:
-        sigma: σ minus that of class bias at the same accuracy.
-        sigma_at_budget: σ minus that of class bias at the same budget.
-        accuracy: accuracy minus that of class bias at the same budget.
-        sigma_change: σ minus that of the original model.
-        accuracy_change: accuracy minus that of the original model.
-    """
-
-    sigma: Array
-    sigma_at_budget: Array
-    accuracy: Array
-    sigma_change: Array
-    accuracy_change: Array
 
 
 @dataclass(frozen=True)
@@ -133,8 +48,8 @@ class Fronts:
         rows: one per entry and budget.
         at_headline: by entry with budgets, σ where just the headline budget is lost, against the
             original model and against class bias there; both without sampling noise.
-        bias_effect: σ of class bias at the headline budget minus that of the original model, both
-            without sampling noise.
+        bias_effect: the figure that was aimed at (see `Gain`) of class bias at the headline budget,
+            minus that of the original model.
         gains: each entry against class bias, at the headline budget.
         bias_shares: by family of directions, the share of each direction's logit change that a
             class bias explains.
@@ -142,6 +57,10 @@ class Fronts:
         edits: each entry's edits of the model at the headline budget, as fitted on the first split.
         outputs: the original model's outputs.
         warnings: what limits what can be said, such as images that are in the training data.
+        terms: the goal and limits that every method was held to.
+        date: when it was made, UTC.
+        model: the module's class.
+        data: of the images: how many `images`, and their hash (`sha256`).
 
     Example:
         >>> fronts.row("class-bias", fronts.headline).sigma < fronts.base["sigma"]
@@ -162,6 +81,10 @@ class Fronts:
     edits: dict[str, tuple[Edit, ...]]
     outputs: ModelOutputs
     warnings: tuple[str, ...] = ()
+    terms: SurgeryConfig = field(default_factory=SurgeryConfig)
+    date: str = ""
+    model: str = ""
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     __repr__ = short_repr
 
@@ -172,6 +95,10 @@ class Fronts:
             "images": self.images,
             "splits": self.splits,
             "headline": self.headline,
+            "asked": describe_terms(self.terms),
+            "date": self.date,
+            "model": self.model,
+            "data": self.data,
             "base": self.base,
             "methods": [row.as_dict() for row in self.rows],
             "at_headline": {
@@ -194,17 +121,15 @@ class Fronts:
         return found
 
 
-def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[Split], protocol: Protocol) -> Fronts:
+def make_fronts(
+    outputs: ModelOutputs,
+    results: list[EntryResult],
+    splits: list[Split],
+    protocol: Protocol,
+    terms: SurgeryConfig,
+) -> Fronts:
     """Compute all statistics of a comparison from the predictions."""
-    labels = outputs.labels.cpu().numpy()
-    classes = len(outputs.classes)
-    weights = draw_weights(labels, protocol.seed, count_resamples(classes))
-    heldout = np.zeros((len(splits), len(labels)), dtype=bool)
-    for i, split in enumerate(splits):
-        heldout[i, split.heldout.numpy()] = True
-    counts = count_by_class(heldout, labels, weights, classes)
-    tallies = [tally(result.predicted.numpy(), labels, heldout, weights, classes, counts) for result in results]
-    pairs = list(zip(results, tallies, strict=True))
+    pairs = _tallied(outputs, results, splits, protocol.seed, terms)
     nothing = next(t for r, t in pairs if r.name == "nothing")
     bias = next(t for r, t in pairs if r.name == "class-bias" and r.budget == protocol.headline)
     references = {name: [t for r, t in pairs if r.name == name and t.valid.any()] for name in REFERENCES}
@@ -217,28 +142,54 @@ def make_fronts(outputs: ModelOutputs, results: list[EntryResult], splits: list[
             for name, front in references.items()
             if front and found.valid.any() and name != result.name
         }
-        row = _make_row(result, found, nothing, {name: difference(values) for name, values in gaps.items()})
+        paired = {name: difference(values) for name, values in gaps.items()}
+        row = make_row(result, found, nothing, paired, outputs.classes)
+        if "class-bias" in gaps:
+            row = replace(row, beyond=_beyond(found, [nothing, *references["class-bias"]]))
         if result.name in WHOLE and row.splits:
             answers = (before, result.predicted, outputs.labels.cpu(), outputs.classes)
-            row = replace(row, verdicts=count_verdicts(*answers, splits, result.budget))
+            asked = Asked(terms.target, result.budget, terms.targets)
+            row = replace(row, verdicts=count_verdicts(*answers, splits, asked))
         rows.append(row)
         if "class-bias" in gaps and result.budget in (None, protocol.headline):
-            gains[result.name] = _make_gain(gaps["class-bias"], found, bias, nothing)
+            gains[result.name] = make_gain(gaps["class-bias"], found, bias, nothing, terms)
     return Fronts(
         classes=outputs.classes,
-        images=len(labels),
+        images=len(outputs.labels),
         splits=len(splits),
         headline=protocol.headline,
         base=_base_figures(nothing),
         rows=tuple(rows),
         at_headline=_at_headline(pairs, nothing, protocol.headline),
-        bias_effect=difference(mean_gap(bias.clean, nothing.clean)),
+        bias_effect=difference(mean_gap(figure_of(bias, terms), figure_of(nothing, terms))),
         gains=gains,
         bias_shares={name: family.bias_share().tolist() for name, family in outputs.directions.items()},
         predicted={f"{r.name}@{r.budget}": r.predicted.to(torch.int16) for r in results},
         edits={r.name: r.edits for r in results if r.budget == protocol.headline and r.edits},
         outputs=outputs,
+        terms=terms,
     )
+
+
+def _tallied(
+    outputs: ModelOutputs, results: list[EntryResult], splits: list[Split], seed: int, terms: SurgeryConfig
+) -> list[tuple[EntryResult, Tally]]:
+    """Each result with its figures; all see the same resamples."""
+    labels = outputs.labels.cpu().numpy()
+    classes = len(outputs.classes)
+    weights = draw_weights(labels, seed, count_resamples(classes))
+    heldout = np.zeros((len(splits), len(labels)), dtype=bool)
+    for i, split in enumerate(splits):
+        heldout[i, split.heldout.numpy()] = True
+    counts = count_by_class(heldout, labels, weights, classes)
+    targets = {outputs.classes.index(name): value for name, value in terms.targets.items()}
+    return [(r, tally(r.predicted.numpy(), labels, heldout, weights, classes, counts, targets)) for r in results]
+
+
+def _beyond(found: Tally, front: list[Tally]) -> Difference:
+    """Accuracy minus the highest on a front, as it is on the images themselves."""
+    highest = max(front, key=lambda point: float(np.nanmean(point.accuracy[0])))
+    return difference(mean_gap(found.accuracy, highest.accuracy))
 
 
 def _at_headline(
@@ -261,39 +212,6 @@ def _at_headline(
         for name, level in levels.items()
         if "class-bias" in levels
     }
-
-
-def _make_gain(gap: Array, found: Tally, bias: Tally, nothing: Tally) -> Gain:
-    return Gain(
-        sigma=gap,
-        sigma_at_budget=mean_gap(found.clean, bias.clean),
-        accuracy=mean_gap(found.accuracy, bias.accuracy),
-        sigma_change=mean_gap(found.clean, nothing.clean),
-        accuracy_change=mean_gap(found.accuracy, nothing.accuracy),
-    )
-
-
-def _make_row(result: EntryResult, found: Tally, nothing: Tally, paired: dict[str, Difference]) -> Row:
-    valid = found.valid
-    if not valid.any():
-        nan = float("nan")
-        return Row(result.name, result.budget, 0, nan, nan, nan, nan, nan, nan, result.seconds, {}, result.reasons)
-    sigma = found.sigma[:, valid]
-    return Row(
-        name=result.name,
-        budget=result.budget,
-        splits=int(valid.sum()),
-        delta_accuracy=float((found.accuracy - nothing.accuracy)[0, valid].mean()),
-        sigma=float(sigma[0].mean()),
-        sigma_se=float(sigma[1:].mean(axis=1).std(ddof=1)),
-        sigma_spread=float(sigma[0].std(ddof=1)) if valid.sum() > 1 else 0.0,
-        worst=float(found.worst[0, valid].mean()),
-        balanced_accuracy=float(found.balanced[0, valid].mean()),
-        seconds=result.seconds,
-        paired=paired,
-        reasons=result.reasons,
-        sigma_change=difference(mean_gap(found.clean, nothing.clean)),
-    )
 
 
 def _base_figures(nothing: Tally) -> dict[str, float]:

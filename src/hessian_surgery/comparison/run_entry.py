@@ -3,7 +3,7 @@
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,17 +12,15 @@ from torch import Tensor
 
 from hessian_surgery.baselines.finetune import FINETUNES, finetune
 from hessian_surgery.baselines.model_edits import ChainState, Edit, apply_edits
-from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import Offer
 from hessian_surgery.comparison.compared_model import ComparedModel
 from hessian_surgery.comparison.entries import OPERATIONS, WHOLE, Entry, posthoc_method
 from hessian_surgery.comparison.protocol import Protocol, Split
+from hessian_surgery.comparison.run_context import EntryResult, RunContext
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation.algorithms import algorithm_of
-from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.driver import run
 from hessian_surgery.operation.iteration import try_proposal
 from hessian_surgery.operation.observer import Observer
@@ -33,51 +31,6 @@ from hessian_surgery.paper.config import as_loop
 # By budget, or under None for an entry that has no budgets: predictions for all images (N,), or why
 # there are none.
 Predictions: TypeAlias = dict[float | None, Tensor | str]
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """What an entry is run on.
-
-    Attributes:
-        outputs: outputs of the model that the methods start from.
-        base: outputs of the original model; budgets count from its accuracy.
-        splits: the splits.
-        protocol: the protocol.
-        observer: told about progress.
-        seconds_before: seconds already spent on the training and directions that the entry uses.
-    """
-
-    outputs: ModelOutputs
-    base: ModelOutputs
-    splits: list[Split]
-    protocol: Protocol
-    observer: Observer
-    seconds_before: float = 0.0
-
-
-@dataclass(frozen=True)
-class EntryResult:
-    """What an entry predicts at one budget.
-
-    Attributes:
-        name: the entry's name.
-        budget: accuracy that it may give up on the calibration images, as a fraction; None for an
-            entry that has a single point.
-        predicted: predictions for all images, of each split (S, N); −1 in a split that failed or
-            was not run.
-        reasons: why it failed, by split.
-        seconds: seconds to prepare once and to fit one split, on average.
-        edits: its edits of the original model, as fitted on the first split; empty if there are
-            none, as after a training.
-    """
-
-    name: str
-    budget: float | None
-    predicted: Tensor
-    reasons: dict[int, str]
-    seconds: float
-    edits: tuple[Edit, ...] = ()
 
 
 def run_entry(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:
@@ -137,22 +90,17 @@ def fit_chain(
 ) -> dict[float, ChainState | str]:
     """Fit a chain's post-hoc methods one after the other, at each budget.
 
-    Each method's candidate is chosen on the calibration images: the lowest σ with accuracy at or
-    above a floor, with a margin if it was fitted. The floor is the original model's accuracy there
-    minus the budget. A chain that starts below that, after a training, counts from its own start.
-    Budgets that share a state also share the next fit.
+    Each method's candidate is chosen on the calibration images: the best for the goal, within its
+    limits, with accuracy at or above a floor: the original model's accuracy there minus the budget.
+    A chain that starts below that, after a training, counts from its own start. Budgets that share
+    a state also share the next fit.
 
     Returns:
         The final state at each budget, or why there is none.
     """
     outputs = context.outputs
-    base = context.base
-    labels = base.labels[split.calibration]
-    classes = len(base.classes)
     try:
-        for part, argument in ((split.calibration, "calibration data"), (split.heldout, "held-out data")):
-            require_images(base.labels[part], base.classes, argument)
-        floor = min(rates(o.logits[split.calibration], labels, classes).accuracy for o in (base, outputs))
+        goal = context.goal(split)
     except InputError as reason:
         return dict.fromkeys(budgets, str(reason))
     states: dict[float, ChainState | str] = dict.fromkeys(budgets, ChainState.initial(outputs.logits))
@@ -163,8 +111,8 @@ def fit_chain(
                 continue
             try:
                 if state not in fitted:
-                    fitted[state] = posthoc_method(name)(outputs, state, split.calibration)
-                states[budget] = state.after(fitted[state](floor - budget).edit, outputs)
+                    fitted[state] = posthoc_method(name)(outputs, state, split.calibration, goal)
+                states[budget] = state.after(fitted[state](goal.floor - budget).edit, outputs)
             except InputError as reason:
                 states[budget] = str(reason)
     return states
@@ -194,7 +142,7 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
     """
     (name,) = entry.methods
     budgets = [budget for budget in context.protocol.budgets if budget >= 0]
-    config = _operation_config(name, model.config)
+    config = replace(context.terms, directions=OPERATIONS[name])
     if not budgets:
         size = (len(context.splits), len(context.base.labels))
         return [failed_result(entry, *size, "an operation needs a budget of 0 or more")]
@@ -219,17 +167,6 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
             return dict.fromkeys(budgets, str(reason))
 
     return _run_with_budgets(entry, context, budgets, predict)
-
-
-def _operation_config(name: str, config: OperationConfig) -> SurgeryConfig:
-    """The config of the default operation on the same weights."""
-    return SurgeryConfig(
-        directions=OPERATIONS[name],
-        search=config.search,
-        parameters=config.parameters,
-        calibration_cap=config.calibration_cap,
-        seed=config.seed,
-    )
 
 
 def _run_trained(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:

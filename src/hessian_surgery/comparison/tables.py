@@ -1,7 +1,9 @@
 """Fronts in words: the rows of a table, and Markdown."""
 
 from hessian_surgery.comparison.advice import advise
-from hessian_surgery.comparison.fronts import Fronts, Row
+from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.row import Row
+from hessian_surgery.comparison.terms import terms_sentence
 from hessian_surgery.report.markdown import merge_budgets, plain
 
 
@@ -17,11 +19,13 @@ def _cells(row: Row) -> tuple[str, ...]:
     """Return a row's figures, or the reason why there are none."""
     budget = "–" if row.budget is None else f"{100 * row.budget:g}"
     if not row.splits:
-        return (row.name, budget, "", "", "", "", f"failed: {next(iter(row.reasons.values()), 'not run')}")
+        return (row.name, budget, "", "", "", "", "", f"failed: {next(iter(row.reasons.values()), 'not run')}")
     paired = row.paired.get("class-bias")
     low, high = paired.interval if paired else (0.0, 0.0)
     against = f"{100 * paired.difference:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]" if paired else ""
-    failed = f" ({len(row.reasons)} splits failed)" if row.reasons else ""
+    notes = ["more accuracy: a trade-off"] if row.standing == "trade-off" else []
+    notes += [row.unlimited] if row.unlimited else []
+    notes += [f"{len(row.reasons)} splits failed"] if row.reasons else []
     return (
         row.name,
         budget,
@@ -29,8 +33,14 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{100 * row.sigma:.2f} ± {100 * row.sigma_se:.2f}",
         f"{100 * row.worst:.1f}",
         f"{100 * row.balanced_accuracy:.1f}",
-        against + failed,
+        largest_loss(row.loss),
+        " ".join([against, *([f"({'; '.join(notes)})"] if notes else [])]).strip(),
     )
+
+
+def largest_loss(found: tuple[float, str] | None) -> str:
+    """What the class that lost most has lost, in pp, and the class; "none" if no class lost."""
+    return "" if found is None else f"{100 * found[0]:.1f} {found[1]}" if found[0] > 0 else "none"
 
 
 def _verdicts(row: Row) -> str:
@@ -48,11 +58,12 @@ def to_markdown(fronts: Fronts) -> str:
         "splits on held-out images, ± the standard error from a bootstrap over images; differences of σ are without "
         "sampling noise. The model as it is: accuracy "
         f"{100 * base['accuracy']:.2f} %, balanced {100 * base['balanced_accuracy']:.2f} %, σ "
-        f"{100 * base['sigma']:.2f} pp, worst class {100 * base['worst']:.1f} %.",
+        f"{100 * base['sigma']:.2f} pp, worst class {100 * base['worst']:.1f} %. "
+        f"{plain(terms_sentence(fronts.terms))}",
         "",
         "| method | budget (pp) | Δ accuracy (pp) | σ (pp) | worst class (%) | balanced (%) "
-        "| σ against class bias at the same accuracy | seconds |",
-        "|---|---|---|---|---|---|---|---|",
+        "| largest class loss (pp) | σ against class bias at the same accuracy | seconds |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     seconds = {row.name: f"{row.seconds:.1f}" for row in fronts.rows}
     lines += ["| " + " | ".join((*map(plain, cells), seconds[cells[0]])) + " |" for cells in table_rows(fronts)]

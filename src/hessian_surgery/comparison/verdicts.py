@@ -9,12 +9,13 @@ from hessian_surgery.comparison.protocol import Split
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.paired_tests import paired_tests
+from hessian_surgery.evidence.promises import check_promises
 from hessian_surgery.evidence.verdict import judge
 from hessian_surgery.model.evaluation import Answers
 
 
 def count_verdicts(
-    before: Tensor, after: Tensor, labels: Tensor, classes: tuple[str, ...], splits: list[Split], budget: float | None
+    before: Tensor, after: Tensor, labels: Tensor, classes: tuple[str, ...], splits: list[Split], asked: Asked
 ) -> dict[str, int]:
     """How many splits have each verdict on their held-out images.
 
@@ -24,7 +25,7 @@ def count_verdicts(
         labels: true classes (N,).
         classes: their names.
         splits: the splits.
-        budget: accuracy that may be given up; None if there is no such limit.
+        asked: what was aimed at, and the accuracy that may be given up.
     """
     found: Counter[str] = Counter()
     for split, predicted in zip(splits, after, strict=True):
@@ -34,6 +35,8 @@ def count_verdicts(
         # A verdict looks at predictions alone, so confidences are left out.
         nothing = torch.zeros(len(held))
         old, new = (Answers(answers[held], nothing, nothing) for answers in (before, predicted))
-        tests = paired_tests(BeforeAfter(classes, held, labels[held], old, new))
-        found[judge(tests, len(held), Asked(budget=budget), ()).outcome] += 1
+        images = BeforeAfter(classes, held, labels[held], old, new)
+        tests = paired_tests(images)
+        promises = check_promises(asked, images, tests.accuracy)
+        found[judge(tests, len(held), asked, promises).outcome] += 1
     return dict(found)

@@ -104,7 +104,7 @@ def _class_table(findings: Findings) -> str:
             percent(row["before"]),
             with_interval(row["after"], (row["after_low"], row["after_high"])),
             points(row["change"]),
-            "too few images" if row["p_holm"] is None else minus(f"{row['p_holm']:.2g}"),
+            "too few to tell" if row["p_holm"] is None else minus(f"{row['p_holm']:.2g}"),
         )
         for row in (rows[j] for j in shown)
     ]

@@ -5,7 +5,7 @@ the low σ. How much is luck is measured. The images are resampled, the choice i
 resample, and the step chosen there is looked up on the images themselves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -86,11 +86,20 @@ class Candidates:
         The goal must have the aim that the steps were fitted to; its limits may differ. With
         targets, the step that would be taken without them is taken if it is predicted to do better.
         """
-        chosen = self.judged_by(goal).choose(goal.floor)
+        return self.chooser(goal)(goal.floor)
+
+    def chooser(self, goal: Goal) -> Callable[[float], Chosen]:
+        """The choice as a function of the least accuracy; the goal's own floor plays no part."""
+        aimed = self.judged_by(goal).choose
         if self.without_targets is None:
-            return chosen
-        without = self.without_targets.choose(replace(goal, targets={}))
-        return without if goal.score(without.step.rates) < goal.score(chosen.step.rates) else chosen
+            return aimed
+        free = self.without_targets.chooser(replace(goal, targets={}))
+
+        def choose(floor: float) -> Chosen:
+            chosen, without = aimed(floor), free(floor)
+            return without if goal.score(without.step.rates) < goal.score(chosen.step.rates) else chosen
+
+        return choose
 
     def judged_by(self, goal: Goal) -> "Choice":
         """All that the choice needs to know, whatever the floor on accuracy is."""

@@ -167,11 +167,13 @@ class SurgeryConfig(OperationConfig):
 
 
 def as_surgery(config: OperationConfig) -> SurgeryConfig:
-    """The default operation with the same shared choices, but its own number of iterations."""
+    """The default operation with the shared choices, but its own iterations and strong classes."""
     if isinstance(config, SurgeryConfig):
         return config
-    shared = {own.name: getattr(config, own.name) for own in fields(OperationConfig) if own.name != "iterations"}
-    return SurgeryConfig(**shared)
+    own = ("iterations", "strong_above")
+    return SurgeryConfig(
+        **{key.name: getattr(config, key.name) for key in fields(OperationConfig) if key.name not in own}
+    )
 
 
 def require_choice(config: OperationConfig, name: str, literal: Any) -> None:

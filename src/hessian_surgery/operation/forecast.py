@@ -1,7 +1,7 @@
 """The forecast: what an operation would reach at least, from the logits of one forward pass.
 
 The first rungs of the operation's ladder, a prior shift and class biases, need nothing but logits.
-They are fitted, chosen and judged on images that they were not fitted to, as the operation does.
+They are fitted, chosen and judged on data that they were not fitted to, as the operation does.
 """
 
 import math

@@ -17,8 +17,7 @@ from hessian_surgery.directions.class_groups import find_groups
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.spikes import spike_directions
-from hessian_surgery.evidence.accuracies import TEMPERATURE, Rates, logit_unit
-from hessian_surgery.evidence.class_noise import class_noise
+from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
@@ -28,18 +27,14 @@ from hessian_surgery.operation.criteria_goal import aim_at_criteria
 from hessian_surgery.operation.crossfit import FOLDS, AfterCoefficients, PredictedStep
 from hessian_surgery.operation.front import predict_front
 from hessian_surgery.operation.gain import estimate_gain
-from hessian_surgery.operation.goal import Goal, Target, make_goal
+from hessian_surgery.operation.goal import Goal, Target
 from hessian_surgery.operation.iteration_record import Gain, Responses
 from hessian_surgery.operation.ladder import climb
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
-from hessian_surgery.operation.protection import protection
+from hessian_surgery.operation.starting_goal import starting_goal
 from hessian_surgery.operation.surrogate import Surrogate
 from hessian_surgery.types import Array
-
-# By how many standard errors limits and targets that a user gave must be predicted to hold: nine
-# times out of ten.
-SURETY = 1.28
 
 
 @dataclass(frozen=True)
@@ -125,22 +120,9 @@ def decide(found: Survey, goal: Goal, seed: int) -> Proposal:
 
 def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:
     """What the operation aims at, against the starting model."""
-    config = problem.config
-    promised = protection(problem)
-    classes = problem.calibration_data.classes
-    goal = make_goal(
-        Rates(problem.overall(problem.base), problem.base),
-        classes,
-        aim=config.target,
-        budget=config.budget,
-        protected=promised.protected,
-        max_drop=promised.max_drop,
-        targets=config.targets,
-        noise=class_noise(problem.base, problem.calibration_data.counts.numpy()),
-        surety=SURETY,
-        limit_surety=SURETY if config.protect or config.max_drop is not None else 0.0,
-    )
-    return goal if problem.criteria is None else aim_at_criteria(goal, problem.criteria, problem.base, classes)
+    data = problem.calibration_data
+    goal = starting_goal(problem.config, problem.base, data.counts.numpy(), data.classes)
+    return goal if problem.criteria is None else aim_at_criteria(goal, problem.criteria, problem.base, data.classes)
 
 
 def _find_spikes(problem: Problem[SurgeryConfig], iteration: int, observer: Observer) -> Spectrum | None:

@@ -63,16 +63,22 @@ def default_max_drop(per_class: Array, count: NDArray[np.int64]) -> float:
 
 
 def protection(problem: Problem[SurgeryConfig]) -> Protection:
-    """Protect the classes named in the config, or else the strong ones; none that has a target."""
-    config = problem.config
+    """Which classes an operation protects; see `protect`."""
     data = problem.calibration_data
-    strong_above = default_threshold(problem.base) if config.strong_above is None else config.strong_above
-    max_drop = config.max_drop
-    if max_drop is None:
-        max_drop = default_max_drop(problem.base, data.counts.numpy())
-    if config.protect:
-        protected = np.array([name in config.protect for name in data.classes])
-    else:
-        protected = problem.base > strong_above
-    free = np.array([name in config.targets for name in data.classes])
-    return Protection(strong_above, max_drop, protected & ~free)
+    return protect(problem.config, problem.base, data.counts.numpy(), data.classes)
+
+
+def protect(config: SurgeryConfig, per_class: Array, count: NDArray[np.int64], classes: tuple[str, ...]) -> Protection:
+    """Protect the classes named in the config, or else the strong ones; none that has a target.
+
+    Args:
+        config: says which, and what they may lose.
+        per_class: class accuracies (C,) of the starting model.
+        count: images of each class (C,).
+        classes: their names.
+    """
+    strong_above = default_threshold(per_class) if config.strong_above is None else config.strong_above
+    max_drop = default_max_drop(per_class, count) if config.max_drop is None else config.max_drop
+    named = np.array([name in config.protect for name in classes])
+    free = np.array([name in config.targets for name in classes])
+    return Protection(strong_above, max_drop, (named if config.protect else per_class > strong_above) & ~free)

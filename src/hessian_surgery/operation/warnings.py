@@ -69,7 +69,7 @@ def rare_class_warning(data: LabelledSet, part: str) -> str | None:
     if not rare:
         return None
     listed = ", ".join(rare[:5]) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
-    return f"fewer than {FEW_IMAGES} {part} images of {listed}: too few for a claim about such a class"
+    return f"fewer than {FEW_IMAGES} {part} {data.noun} of {listed}: too few for a claim about such a class"
 
 
 def _spike_warnings(problem: Problem[Any], records: Sequence[IterationRecord]) -> tuple[str | None, ...]:

@@ -135,7 +135,7 @@ def _key(kind: str, radius: float) -> str:
 def significance(test: ClassTest) -> tuple[str, str]:
     """Say whether a class changed significantly: "up", "down" or "same", and the same as HTML."""
     if not test.claim:
-        return "same", "too few images"
+        return "same", "too few to tell"
     p = f"p = {test.p_holm:.1g}" if test.p_holm >= 1e-4 else "p &lt; 0.0001"
     if test.p_holm >= 0.05:
         return "same", f'<span class="same">no, {p}</span>'

@@ -7,7 +7,7 @@ from hessian_surgery.report import page_charts
 from hessian_surgery.report.figure_data import FRONT_LABELS
 from hessian_surgery.report.markdown import merge_budgets
 from hessian_surgery.report.page import Section, make_page
-from hessian_surgery.report.provenance import facts_of, reproduction
+from hessian_surgery.report.provenance import facts_of, reproduction, subject
 
 
 def comparison_page(content: dict[str, Any]) -> str:
@@ -23,6 +23,9 @@ def comparison_page(content: dict[str, Any]) -> str:
         f'<p class="note">The model as it is: {content["images"]:,} images in {len(content["classes"])} classes, '
         f"split into calibration and held-out images {content['splits']} times; means over the held-out images.</p>"
     )
+    if "asked" in content:
+        opening += f'<p class="note">{text(content["asked"]["sentence"])}</p>'
+    opening += subject(content)
     sections = [_warnings(content), front_section(content)]
     sections.append(reproduction("compare", content["inputs"], facts_of(content), content.get("hashes", {})))
     return make_page("Comparison report", opening, sections)
@@ -40,10 +43,11 @@ def front_section(content: dict[str, Any], opening: str = "") -> Section:
     words = (
         f'{opening}<p class="note">Means over the held-out images of {content["splits"]} splits. Accuracy grows to '
         "the right; classes are more even where σ is lower and the worst class is higher. Bars are standard errors; "
-        "▼ and ▲ mark a σ significantly below or above that of class bias at the same accuracy; differences of σ are "
-        "without sampling noise.</p>"
+        "▼ and ▲ mark a σ significantly below or above that of class bias at the same accuracy, ⇄ a trade-off: a "
+        "higher σ with more accuracy than class bias has anywhere. Differences of σ are without sampling noise.</p>"
     )
-    head = ("method", "budget pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "σ against class bias pp")
+    against = "σ against class bias pp"
+    head = ("method", "budget pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "largest loss pp", against)
     rows = table(head, merge_budgets(map(_row, methods)), "Every method at every budget, on held-out images", "numbers")
     body = words + side_by_side(*drawn) + page_charts.front_legend(methods) + rows
     return Section("front", "The front: σ and worst class against accuracy", body)
@@ -52,13 +56,16 @@ def front_section(content: dict[str, Any], opening: str = "") -> Section:
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
     budget = "–" if row["budget"] is None else f"{100 * row['budget']:g}"
     if not row["splits"]:
-        return name(row["name"]), budget, "failed", "", "", "", text(row["reason"] or "")
+        return name(row["name"]), budget, "failed", "", "", "", "", text(row["reason"] or "")
     paired = row["paired_vs_class_bias"]
     against = ""
     if paired:
         low, high = paired["interval"]
-        sign = " ▼" if high < 0 else " ▲" if low > 0 else ""
+        sign = " ▼" if high < 0 else " ⇄" if row.get("standing") == "trade-off" else " ▲" if low > 0 else ""
         against = f"{points(paired['difference'], 2)} [{points(low, 2)}, {points(high, 2)}]{sign}"
+    if row.get("unlimited"):
+        against += f" ({text(row['unlimited'])})"
+    lost = row.get("largest_loss")
     return (
         name(row["name"]),
         budget,
@@ -66,6 +73,7 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
         f"{percent(row['sigma'], 2)} ± {percent(row['sigma_se'], 2)}",
         percent(row["worst"]),
         percent(row["balanced_accuracy"]),
+        "" if lost is None else f"{percent(lost['loss'])} {name(lost['class'])}" if lost["loss"] > 0 else "none",
         against,
     )
 

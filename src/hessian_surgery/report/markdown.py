@@ -51,7 +51,7 @@ def to_markdown(findings: Findings, ended: str) -> str:
             f"| {plain(images.classes[j])} | {before.count[j]} | {100 * before.per_class[j]:.1f} | "
             f"{100 * after.per_class[j]:.1f} [{100 * bottom:.0f}, {100 * top:.0f}] | "
             f"{100 * (after.per_class[j] - before.per_class[j]):+.1f} | {100 * test.detectable:.1f} | "
-            f"{f'{test.p_holm:.2g}' if test.claim else 'too few images'} |"
+            f"{f'{test.p_holm:.2g}' if test.claim else 'too few to tell'} |"
         )
     if len(shown) < len(images.classes):
         lines += ["", left_out(len(shown), len(images.classes))]

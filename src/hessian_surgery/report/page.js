@@ -89,7 +89,7 @@ if (table) {
     cell.querySelector("small").textContent = `[${percent(low, 0)}, ${percent(high, 0)}]`;
   };
   const said = (p, up) => {
-    if (p === null) return "too few images";
+    if (p === null) return "too few to tell";
     const words = p >= 1e-4 ? `p = ${p}` : "p < 0.0001";
     return p < 0.05 ? `${up ? "▲" : "▼"} yes, ${words}` : `no, ${words}`;
   };

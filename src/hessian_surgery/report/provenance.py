@@ -51,8 +51,11 @@ def subject(content: Mapping[str, Any]) -> str:
         return ""
     source = content["inputs"].get("checkpoint") or content["inputs"].get("model")
     model = content["model"] + (f" ({source})" if source else "")
-    images = [f"{part['images']:,} images, SHA-256 {part['sha256'][:12]}…" for part in content["data"].values()]
-    given = [content["inputs"][key] for key in ("data", "calibration_data") if key in content["inputs"]]
+    images = []
+    for part in content["data"].values():
+        images += [f"{part['images']:,} images", *([f"SHA-256 {part['sha256'][:12]}…"] if part["sha256"] else [])]
+    sources = ("data", "calibration_data", "heldout_data", "logits")
+    given = [content["inputs"][key] for key in sources if key in content["inputs"]]
     day = content["date"][:16].replace("T", " ")
     return f'<p class="note">Model {text(model)}; data {text(", ".join([*given, *images]))}; {day} UTC.</p>'
 

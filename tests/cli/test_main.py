@@ -58,7 +58,7 @@ def test_a_quick_look_moves_biases_alone(run, capsys, tmp_path, checkpoint):
     assert result["choices"]["directions"] == "biases"
     changed = load_file(tmp_path / "run/patch.safetensors")
     assert {name for name in changed if "fc.bias" not in name} == set()
-    assert "front-data" not in (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    assert 'id="front-data"' not in (tmp_path / "run/report.html").read_text(encoding="utf-8")
     for other in (["--directions", "both"], ["--preset", "loop"]):
         assert run(*arguments, *other, "--out", "other") == 2
         assert "quick: it moves biases alone" in capsys.readouterr().err

@@ -122,22 +122,20 @@ def estimate_cost(
         config: the settings.
         folds: how many.
         heldout_data: the images of the report.
-        trial: what the passes take on this machine; without it no seconds are given.
+        trial: what passes take on this machine; without it no seconds are given.
         room: the free memory; by default measured now.
         front: whether other objectives and budgets are predicted too; not with folds.
     """
     check_classifier(classifier, calibration_data)
     space = parameter_space(classifier.module, config.parameters)
-    room = room or free_room(space.device)
     sizes = _size_up(classifier, space, training_data, calibration_data, heldout_data, config, trial)
     steps = min(config.search.lanczos_steps or STEPS_PER_SPIKE * _spikes(sizes.classes, config), space.dimension)
     work = algorithm_of(config).work(config, _counts(calibration_data, config), classifier.device)
     saved = saved_bytes(classifier, training_data, space)
-    sizes = replace(sizes, gradient=max(sizes.gradient, MICRO * saved))
     sizes, basis = _with_basis(classifier, space, training_data, calibration_data, config, sizes, saved)
     operations, iterations = folds or 1, config.total_iterations
     passes = work.passes + config.recalibrate
-    memory = memory_by_stage(sizes, room)
+    memory = memory_by_stage(sizes, room or free_room(space.device))
     seconds = None if trial is None else seconds_by_stage(trial, sizes, work, operations, iterations, steps)
     return Cost(
         operations=operations,
@@ -152,7 +150,7 @@ def estimate_cost(
         basis=basis,
         graph_bytes=sizes.graph or MICRO * saved,
         data_bytes=sizes.images * sizes.image,
-        stages=tuple(_stage(s, seconds, space.device) for s in memory if s.name != "front" or front > bool(folds)),
+        stages=tuple(_stage(s, seconds, space.device) for s in memory if s.name != "front" or (front and not folds)),
         spilled=spilled(memory, classifier.device),
     )
 
@@ -260,7 +258,8 @@ def _with_basis(
     sizes: Sizes,
     saved: int,
 ) -> tuple[Sizes, str | None]:
-    """The sizes with what spikes take, if any are sought, and where their basis would be kept."""
+    """The sizes with what gradients take, and spikes if any are sought; where a basis would be."""
+    sizes = replace(sizes, gradient=max(sizes.gradient, MICRO * saved))
     if not config.uses_spikes:
         return sizes, None
     search = config.search

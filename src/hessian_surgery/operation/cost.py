@@ -64,7 +64,7 @@ class Cost:
         products: Hessian products in all; an estimate where Lanczos runs to convergence.
         passes: forward passes over the calibration images in all.
         backward: how many of them go back as well, which costs about twice as much again.
-        images: images that go forward in all.
+        images: images that go forward in all; the operations of F folds pass over (F − 1) N.
         basis: where and how the Lanczos basis would be kept; None if no spikes are sought.
         graph_bytes: activations and graph of the Hessian batch, or of a batch of training images.
         data_bytes: the calibration images.
@@ -145,7 +145,6 @@ def estimate_cost(
         products=operations * iterations * steps,
         passes=operations * passes,
         backward=operations * work.backward,
-        # The operations of F folds pass over (F − 1) N images together.
         images=max(1, operations - 1) * passes * sizes.images + operations * work.extra_images,
         basis=basis,
         graph_bytes=sizes.graph or MICRO * saved,

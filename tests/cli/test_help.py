@@ -159,7 +159,7 @@ def test_defaults_are_the_rooms():
     ("words", "expected"),
     [
         ("op", ["operate"]),
-        ("operate --directions ", ["class-gradients", "spikes", "both"]),
+        ("operate --directions ", ["class-gradients", "spikes", "both", "biases"]),
         ("operate --max", ["--max-drop"]),
         ("compare --methods class-bias,tau", ["class-bias,tau-norm"]),
         ("study spectr", []),

@@ -45,6 +45,25 @@ def test_operate_prints_only_json_and_writes_the_folder(run, capsys, tmp_path, c
     assert "out: run holds a finished run" in capsys.readouterr().err
 
 
+def test_a_quick_look_moves_biases_alone(run, capsys, tmp_path, checkpoint):
+    arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--quick"]
+    assert run(*arguments, "--dry-run", "--json") == 0
+    cost = json.loads(capsys.readouterr().out)
+    assert (cost["passes"], cost["gradients"], "front" in {stage["name"] for stage in cost["stages"]}) == (3, 0, False)
+    assert run(*arguments, "--json", "--out", "run") == 0
+    captured = capsys.readouterr()
+    assert "a first look: biases alone are moved" in captured.err
+    result = json.loads(captured.out)
+    assert result["front"] is None
+    assert result["choices"]["directions"] == "biases"
+    changed = load_file(tmp_path / "run/patch.safetensors")
+    assert {name for name in changed if "fc.bias" not in name} == set()
+    assert 'id="front-data"' not in (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    for other in (["--directions", "both"], ["--preset", "loop"]):
+        assert run(*arguments, *other, "--out", "other") == 2
+        assert "quick: it moves biases alone" in capsys.readouterr().err
+
+
 def test_operate_reaches_a_target_and_keeps_its_limits(run, capsys, tmp_path, checkpoint):
     arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--json"]
     options = ["--target", "2=0.5,9=0.5", "--protect", "0, 5", "--max-drop", "0.05", "--budget", "0.01"]

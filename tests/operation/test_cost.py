@@ -12,6 +12,7 @@ from hessian_surgery.operation.iteration import DEFAULT
 from hessian_surgery.operation.memory_stages import Sizes, check_room, memory_by_stage
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
+from hessian_surgery.operation.recalibration import recalibrate as recalibrate_model
 from hessian_surgery.paper.loop import LOOP
 
 
@@ -110,6 +111,55 @@ def test_a_default_operation_costs_gradients_and_passes(trained, digits_parts, d
     assert config.iterations == 1
     again = estimate_cost(hs.Classifier(trained), digits_parts.training, data, replace(config, iterations=2))
     assert again.passes == 2 * ((20 + 1 if crossed else 10) + 2) + 1 + 3 * 6
+
+
+def test_a_recalibration_takes_one_more_pass(trained, digits_parts, monkeypatch):
+    parts, classifier = digits_parts, hs.Classifier(trained)
+    trial = try_operation(classifier, parts.calibration, hs.SurgeryConfig())
+    costs = [
+        estimate_cost(classifier, parts.training, parts.calibration, config, None, parts.heldout, trial)
+        for config in (hs.SurgeryConfig(), hs.SurgeryConfig(recalibrate=True))
+    ]
+    assert costs[1].passes == costs[0].passes + 1
+    assert costs[1].images == costs[0].images + len(parts.calibration)
+    more = costs[1].seconds - costs[0].seconds
+    assert more == pytest.approx(len(parts.calibration) * trial.forward.seconds)
+    counted = [0, 0]
+    for i, recalibrate in enumerate((False, True)):
+        logits = hs.Classifier.logits
+
+        def counting(self, inputs, i=i, logits=logits):
+            counted[i] += len(inputs)
+            return logits(self, inputs)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(hs.Classifier, "logits", counting)
+            config = hs.SurgeryConfig(recalibrate=recalibrate)
+            problem, _ = prepare(trained, parts.training, parts.calibration, config)
+            counted[i] = 0
+            recalibrate_model(problem)
+    assert counted == [0, len(parts.calibration) + 2]  # two images tell where the head is
+
+
+def test_biases_alone_take_a_few_passes(trained, digits_parts, monkeypatch):
+    """The logits before and after; the report's last."""
+    config = hs.SurgeryConfig(directions="biases", budget=0.01)
+    parts = digits_parts
+    expected = estimate_cost(hs.Classifier(trained), parts.training, parts.calibration, config)
+    assert (expected.passes, expected.directions, expected.gradients, expected.products) == (3, 0, 0, 0)
+    counted = []
+    logits = hs.Classifier.logits
+
+    def counting(self, inputs):
+        counted.append(len(inputs))
+        return logits(self, inputs)
+
+    problem, _ = prepare(trained, parts.training, parts.calibration, config)
+    monkeypatch.setattr(hs.Classifier, "logits", counting)
+    observer = Keeping()
+    run(DEFAULT, problem, observer)
+    assert [record.accepted for record in observer.records] == [True]
+    assert sum(counted) == len(parts.calibration) + 2
 
 
 def test_few_images_of_a_typical_class_have_no_gradients(trained, digits_parts, digits_images):

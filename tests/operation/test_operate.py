@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 import hessian_surgery as hs
@@ -242,3 +243,10 @@ def test_warnings_name_what_limits_the_claim(trained, digits_parts, quick):
     text = " ".join(outcome.findings.warnings)
     assert "have not converged" in text
     assert "fewer than 50 calibration images of 0 (30)" in text
+
+
+@pytest.mark.parametrize("argument", ["training_data", "calibration_data", "heldout_data"])
+def test_data_that_cannot_be_read_are_named_by_their_argument(trained, digits_parts, argument):
+    parts = {f"{name}_data": getattr(digits_parts, name) for name in ("training", "calibration", "heldout")}
+    with pytest.raises(hs.InputError, match=f"^{argument}: part 0 of a sample is a PIL image; make it a tensor"):
+        hs.operate(trained, **parts | {argument: [(Image.new("L", (8, 8)), 0)]})

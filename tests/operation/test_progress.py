@@ -52,7 +52,7 @@ SPIKES = hs.SpikeSearch(hessian_samples=64)
 @pytest.mark.parametrize(
     "config",
     [
-        hs.SurgeryConfig(),
+        hs.SurgeryConfig(recalibrate=True),
         hs.SurgeryConfig(directions="both", search=SPIKES),
         hs.LoopConfig(iterations=1, search=SPIKES),
         hs.LoopConfig(iterations=1, search=SPIKES, sensitivity="differences"),
@@ -134,12 +134,16 @@ def test_lines_come_as_time_passes(file, monkeypatch):
     shown._ticker.join()
 
 
-@pytest.mark.parametrize("wrong", ["heldout", "training", "recalibrate", "class"])
+@pytest.mark.parametrize("wrong", ["heldout", "training", "recalibrate", "biases", "class"])
 def test_errors_come_before_the_first_line(file, trained, digits_parts, wrong):
     parts = digits_parts
     other = hs.as_labelled((parts.heldout.inputs(), parts.heldout.labels), classes=list("abcdefghij"))
     training = parts.heldout if wrong == "training" else parts.training
-    choices = {"recalibrate": {"recalibrate": True, "parameters": "conv*"}, "class": {"protect": ("x",)}}
+    choices = {
+        "recalibrate": {"recalibrate": True, "parameters": "features*"},
+        "biases": {"directions": "biases", "parameters": "features*"},
+        "class": {"protect": ("x",)},
+    }
     call = partial(
         hs.operate,
         trained,
@@ -148,7 +152,8 @@ def test_errors_come_before_the_first_line(file, trained, digits_parts, wrong):
         heldout_data=other if wrong == "heldout" else parts.heldout,
         config=hs.SurgeryConfig(**choices.get(wrong, {})),
     )
-    with pytest.raises(hs.InputError), ShownProgress(file, ["a remark"]) as shown:
+    words = {"heldout": "heldout_data", "training": "training", "class": "protect"}.get(wrong, "got")
+    with pytest.raises(hs.InputError, match=words), ShownProgress(file, ["a remark"]) as shown:
         call(observer=shown)
     assert file.file.getvalue() == ""
 

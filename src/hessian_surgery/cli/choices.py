@@ -9,7 +9,7 @@ DATA = "digits, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DI
 DATA_KINDS = ("digits", "parquet:", "imagefolder:", "cifar10:", "cifar100:", "isic:")
 LOSSES = ("cross-entropy", "focal", "class-balanced")
 TARGETS = ("sigma", "worst")
-FAMILIES = ("class-gradients", "spikes", "both")
+FAMILIES = ("class-gradients", "spikes", "both", "biases")
 PRESETS = (
     "default",
     "loop",

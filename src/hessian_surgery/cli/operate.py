@@ -37,8 +37,7 @@ NOT_ACCEPTED = 3
 
 def operate(options: OperateOptions) -> None:
     """Operate on a classifier; write the patched model, the patch and the evidence."""
-    config = choose_config(options)
-    refuse_unused(options, config)
+    config = _choose(options)
     criteria = read_criteria(options.accept) if options.accept else None
     if not options.dry_run:
         check_run_folder(options.out, options.resume)
@@ -47,19 +46,33 @@ def operate(options: OperateOptions) -> None:
     if criteria is not None:
         criteria.check_names(opened.parts.heldout.classes)
     if options.dry_run:
-        show_cost(opened, config, options.as_json, options.folds)
+        show_cost(opened, config, options.as_json, options.folds, front=not options.quick)
         return
     make_folder(options.figures, "figures")
     with claimed(options.out):
         check_run_folder(options.out, options.resume)
         inputs = recorded_options(options)
-        outcome = operate_on(opened, config, options.out, inputs, options.resume, criteria, options.folds)
+        outcome = operate_on(
+            opened, config, options.out, inputs, options.resume, criteria, options.folds, front=not options.quick
+        )
     show_outcome(outcome, options.out, options.as_json)
     if options.figures:
         save_figures(options.figures, run_figures(load_run(options.out)))
     if outcome.accepted is False:
         print_notes(f"not accepted: {one.failure}{one.remedy}" for one in outcome.findings.criteria if not one.met)
         raise typer.Exit(NOT_ACCEPTED)
+
+
+def _choose(options: OperateOptions) -> OperationConfig:
+    """Return the configuration, with biases alone for a quick look."""
+    if options.quick:
+        for name, value, usual in (("directions", options.directions, None), ("preset", options.preset, "default")):
+            if value != usual:
+                raise InputError(f"quick: it moves biases alone, but {name} is {value!r}; give one of the two")
+        options = replace(options, directions="biases")
+    config = choose_config(options)
+    refuse_unused(options, config)
+    return config
 
 
 def _open(options: OperateOptions) -> OpenedModel:
@@ -81,6 +94,7 @@ def operate_on(
     resume: bool = False,
     criteria: Criteria | None = None,
     folds: int | None = None,
+    front: bool = True,
 ) -> Outcome:
     """Operate, show the progress, and write the run folder with its page."""
     checkpoint = opened.checkpoint
@@ -90,8 +104,9 @@ def operate_on(
     sizes = f"deciding on {labelled} calibration {noun}, reporting on {len(parts.heldout)} held-out ones"
     if folds is not None:
         sizes = f"operating on {labelled} {noun}, without each of {folds} folds in turn, which judges"
+    quick = () if front else ("a first look: biases alone are moved; without --quick other weights are tried too",)
     try:
-        with ShownProgress(notes(), (*opened.remarks, sizes)) as terminal:
+        with ShownProgress(notes(), (*opened.remarks, sizes, *quick)) as terminal:
             outcome = operate_on_model(
                 opened.model,
                 training_data=parts.training,
@@ -103,7 +118,7 @@ def operate_on(
                 stored_as=checkpoint.dtypes if checkpoint else None,
                 folder=folder,
                 resume=resume,
-                front=True,
+                front=front,
                 observer=terminal,
             )
     except KeyboardInterrupt:
@@ -139,7 +154,9 @@ def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
     print_notes([f"run folder: {folder}", f"report: {folder / PAGE}"])
 
 
-def show_cost(opened: OpenedModel, config: OperationConfig, as_json: bool, folds: int | None = None) -> None:
+def show_cost(
+    opened: OpenedModel, config: OperationConfig, as_json: bool, folds: int | None = None, front: bool = True
+) -> None:
     """Show what an operation would cost, from a short trial of its passes.
 
     Raises:
@@ -151,7 +168,7 @@ def show_cost(opened: OpenedModel, config: OperationConfig, as_json: bool, folds
     check_classifier(classifier, parts.calibration)
     with ShownProgress(notes()) as bar:
         trial = try_operation(classifier, parts.calibration, config, partial(bar.stage, "trial"))
-    cost = estimate_cost(classifier, parts.training, parts.calibration, config, folds, heldout, trial)
+    cost = estimate_cost(classifier, parts.training, parts.calibration, config, folds, heldout, trial, front=front)
     if as_json:
         print_json(cost.as_dict())
     else:

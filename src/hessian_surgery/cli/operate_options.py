@@ -37,12 +37,22 @@ class OperateOptions(GoalOptions, ConfigOptions, ModelOptions):
         "runs/operate"
     )
     resume: Annotated[bool, flag(OUTPUT, "Continue the unfinished run in --out, if any.", "--resume")] = False
+    quick: Annotated[
+        bool,
+        flag(
+            OPERATION,
+            "A first look: moves biases alone, so no gradients are taken, and leaves out the page's explorer.",
+            "--quick",
+        ),
+    ] = False
     dry_run: DryRun = False
     as_json: Json = False
     figures: Figures = None
     directions: Annotated[
         str | None,
-        option(OPERATION, "What to move along, besides biases.", choices=FAMILIES, default="class-gradients"),
+        option(
+            OPERATION, "What to move along: the head's biases, and these.", choices=FAMILIES, default="class-gradients"
+        ),
     ] = None
     classes_of_interest: Annotated[
         str | None,

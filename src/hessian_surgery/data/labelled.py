@@ -134,6 +134,14 @@ def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet
     )
 
 
+def as_part(data: Data, argument: str) -> LabelledSet:
+    """The same for a function whose argument has a name of its own, which errors then give."""
+    try:
+        return as_labelled(data)
+    except InputError as error:
+        raise InputError(f"{argument}: {str(error).removeprefix('data: ')}") from error
+
+
 def _from_tensors(inputs: Inputs, labels: Tensor, classes: Sequence[str] | None) -> LabelledSet:
     labels = _check_labels(labels)
     lengths = {len(tensor) for tensor in batches.tensors(inputs)}

@@ -11,7 +11,7 @@ from hessian_surgery.errors import InputError, require
 from hessian_surgery.operation.goal import Target
 from hessian_surgery.short_repr import short_repr
 
-Family: TypeAlias = Literal["class-gradients", "spikes", "both"]
+Family: TypeAlias = Literal["class-gradients", "spikes", "both", "biases"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class SurgeryConfig(OperationConfig):
 
     Attributes:
         directions: what the weights move along, beside the head's biases: class gradients, spikes,
-            or both.
+            or both; "biases" for nothing beside them, which takes a few forward passes.
         budget: accuracy that may be given up against the starting model, as a fraction.
         targets: accuracies to reach, by class name.
         protect: names of the protected classes; by default the strong ones.
@@ -135,12 +135,12 @@ class SurgeryConfig(OperationConfig):
     @property
     def uses_spikes(self) -> bool:
         """Whether the operation needs the Hessian."""
-        return self.directions != "class-gradients"
+        return self.directions in ("spikes", "both")
 
     @property
     def uses_gradients(self) -> bool:
         """Whether the operation moves along class gradients."""
-        return self.directions != "spikes"
+        return self.directions in ("class-gradients", "both")
 
     @property
     def alone(self) -> tuple[str, ...]:

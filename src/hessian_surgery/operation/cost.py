@@ -64,7 +64,7 @@ class Cost:
         products: Hessian products in all; an estimate where Lanczos runs to convergence.
         passes: forward passes over the calibration images in all.
         backward: how many of them go back as well, which costs about twice as much again.
-        images: images that go forward in all.
+        images: images that go forward in all; the operations of F folds pass over (F − 1) N.
         basis: where and how the Lanczos basis would be kept; None if no spikes are sought.
         graph_bytes: activations and graph of the Hessian batch, or of a batch of training images.
         data_bytes: the calibration images.
@@ -111,6 +111,7 @@ def estimate_cost(
     heldout_data: LabelledSet | None = None,
     trial: Trial | None = None,
     room: Room | None = None,
+    front: bool = True,
 ) -> Cost:
     """The cost of `operate`, from one image's forward pass and arithmetic.
 
@@ -121,20 +122,20 @@ def estimate_cost(
         config: the settings.
         folds: how many.
         heldout_data: the images of the report.
-        trial: what the passes take on this machine; without it no seconds are given.
+        trial: what passes take on this machine; without it no seconds are given.
         room: the free memory; by default measured now.
+        front: whether other objectives and budgets are predicted too; not with folds.
     """
     check_classifier(classifier, calibration_data)
     space = parameter_space(classifier.module, config.parameters)
-    room = room or free_room(space.device)
     sizes = _size_up(classifier, space, training_data, calibration_data, heldout_data, config, trial)
     steps = min(config.search.lanczos_steps or STEPS_PER_SPIKE * _spikes(sizes.classes, config), space.dimension)
     work = algorithm_of(config).work(config, _counts(calibration_data, config), classifier.device)
     saved = saved_bytes(classifier, training_data, space)
-    sizes = replace(sizes, gradient=max(sizes.gradient, MICRO * saved))
     sizes, basis = _with_basis(classifier, space, training_data, calibration_data, config, sizes, saved)
     operations, iterations = folds or 1, config.total_iterations
-    memory = memory_by_stage(sizes, room)
+    passes = work.passes + config.recalibrate
+    memory = memory_by_stage(sizes, room or free_room(space.device))
     seconds = None if trial is None else seconds_by_stage(trial, sizes, work, operations, iterations, steps)
     return Cost(
         operations=operations,
@@ -142,14 +143,13 @@ def estimate_cost(
         directions=sizes.directions,
         gradients=operations * iterations * sizes.drawn,
         products=operations * iterations * steps,
-        passes=operations * work.passes,
+        passes=operations * passes,
         backward=operations * work.backward,
-        # The operations of F folds pass over (F − 1) N images together.
-        images=max(1, operations - 1) * work.passes * sizes.images + operations * work.extra_images,
+        images=max(1, operations - 1) * passes * sizes.images + operations * work.extra_images,
         basis=basis,
         graph_bytes=sizes.graph or MICRO * saved,
         data_bytes=sizes.images * sizes.image,
-        stages=tuple(_stage(s, seconds, space.device) for s in memory if folds is None or s.name != "front"),
+        stages=tuple(_stage(s, seconds, space.device) for s in memory if s.name != "front" or (front and not folds)),
         spilled=spilled(memory, classifier.device),
     )
 
@@ -228,6 +228,7 @@ def _size_up(
         uneven=len(training) > 0 and int(training.counts.min()) != int(training.counts.max()),
         aims=2 if isinstance(config, SurgeryConfig) and config.targets else 1,
         with_plan=config.algorithm == "default",
+        recalibrated=config.recalibrate,
     )
     if trial is None:
         return sizes
@@ -256,7 +257,8 @@ def _with_basis(
     sizes: Sizes,
     saved: int,
 ) -> tuple[Sizes, str | None]:
-    """The sizes with what spikes take, if any are sought, and where their basis would be kept."""
+    """The sizes with what gradients take, and spikes if any are sought; where a basis would be."""
+    sizes = replace(sizes, gradient=max(sizes.gradient, MICRO * saved))
     if not config.uses_spikes:
         return sizes, None
     search = config.search

@@ -28,10 +28,8 @@ def expected_operation(
     """
     classifier, data, config = inputs.classifier, inputs.calibration_data, inputs.config
     trial = try_operation(classifier, data, config)
-    cost = estimate_cost(classifier, training, data, config, folds, heldout, trial)
+    cost = estimate_cost(classifier, training, data, config, folds, heldout, trial, front=front)
     seconds = {stage.name: stage.seconds or 0.0 for stage in cost.stages}
-    if not front:
-        seconds.pop("front", None)
     return in_order(seconds, config.total_iterations, folds)
 
 

@@ -23,7 +23,7 @@ from hessian_surgery.operation.ladder import climb
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.proposal import operation_goal
 from hessian_surgery.operation.protection import protection
-from hessian_surgery.operation.recalibration import head_of
+from hessian_surgery.operation.recalibration import has_biases
 from hessian_surgery.operation.surrogate import bias_maps
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
@@ -122,18 +122,12 @@ def make_forecast(problem: Problem[SurgeryConfig]) -> Forecast:
     return Forecast(
         asked=Asked(config.target, config.budget, config.targets, protection(problem).limits(data.classes)),
         gains=after is not None,
-        reachable=_may_move_biases(problem),
+        reachable=has_biases(problem),
         sigma=_expected_sigma(pairs, overstated if flattered == "sigma" else 0.0),
         worst=replace(worst, after=worst.after - (overstated if flattered == "worst" else 0.0)),
         accuracy=accuracy,
         targets=targets,
     )
-
-
-def _may_move_biases(problem: Problem[SurgeryConfig]) -> bool:
-    """Whether the head has biases that may move."""
-    head = head_of(problem)
-    return head is not None and f"{head.name}.bias".lstrip(".") in problem.space.names
 
 
 def _predicted_answers(problem: Problem[SurgeryConfig], goal: Goal) -> tuple[Tensor | None, float]:

@@ -249,6 +249,7 @@ def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
     # With targets, fits aim at them and at what comes after; the front has two aims of its own.
     measured = (2 if config.targets else 1) * len(PRICES) * (config.iterations + 1)
+    measured = measured if spikes + gradients > 0 else 0
     # The logits before the first step are the report's as well.
     passes = config.iterations * math.ceil(each * (spikes + gradients) + 2 + crossed) + 1 + measured
     return Work(passes, backward=config.iterations * crossed)

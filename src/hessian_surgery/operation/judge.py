@@ -12,7 +12,7 @@ from hessian_surgery.model.evaluation import Answers, answers_of, finite_logits
 from hessian_surgery.operation.folds import divide
 from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
 from hessian_surgery.operation.problem import Inputs, Problem
-from hessian_surgery.operation.recalibration import check_recalibration
+from hessian_surgery.operation.recalibration import check_biases, check_recalibration
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ def check_judge(
 ) -> CheckedJudge:
     """Check the images that judge against the others; divide them into folds if so asked."""
     check_recalibration(inputs)
+    check_biases(inputs)
     heldout = None if heldout is None else _heldout(inputs, heldout)
     leaks = check_leaks(inputs, training, heldout)
     fold_of = None

@@ -81,6 +81,7 @@ class Sizes:
         slope: bytes of a batch while logit changes are found, likewise.
         freed: bytes that a forward pass takes beside what a gradient has freed.
         with_plan: whether steps are fitted; the paper's loop fits none.
+        recalibrated: whether a temperature is fitted in the end.
     """
 
     images: int
@@ -104,6 +105,7 @@ class Sizes:
     slope: int = 0
     freed: int = 0
     with_plan: bool = True
+    recalibrated: bool = False
 
     @property
     def leading(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessian_surgery.data.labelled import Data, as_labelled
+from hessian_surgery.data.labelled import Data, as_part
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.effective_rank import analyse
 from hessian_surgery.evidence.metrics import class_accuracy
@@ -91,9 +91,9 @@ def operate(
     """
     started = time.perf_counter()
     require_one(heldout_data, folds)
-    training, calibration = as_labelled(training_data), as_labelled(calibration_data)
+    training, calibration = as_part(training_data, "training_data"), as_part(calibration_data, "calibration_data")
     kept = Kept(Path(folder) if folder else None, resume, stored_as)
-    heldout = None if heldout_data is None else as_labelled(heldout_data)
+    heldout = None if heldout_data is None else as_part(heldout_data, "heldout_data")
     criteria = as_criteria(accept, calibration.classes)
     config = config or SurgeryConfig()
     with watched(observer, progress) as observer:

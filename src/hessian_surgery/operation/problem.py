@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hessian_surgery.curvature.search import SpikeFinder, make_finder
 from hessian_surgery.data.checks import require_images
-from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
+from hessian_surgery.data.labelled import Data, LabelledSet, as_part
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.errors import InputError
@@ -116,11 +116,11 @@ def check_inputs(
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
     refuse_half_precision(space)
-    calibration = as_labelled(calibration_data)
+    calibration = as_part(calibration_data, "calibration_data")
     require_images(calibration.labels, calibration.classes, "calibration_data")
     if config.calibration_cap is not None:
         calibration = cap_per_class(calibration, config.calibration_cap, config.seed)
-    training = as_labelled(training_data)
+    training = as_part(training_data, "training_data")
     classes = len(calibration.classes)
     if len(training.classes) > classes:
         raise InputError(f"training_data: it has {len(training.classes)} classes and calibration_data has {classes}")

@@ -170,7 +170,7 @@ def _direction_units(problem: Problem[SurgeryConfig], spikes: Spectrum | None) -
     """
     rows = gradient_rows(problem.calibration_data.counts, len(problem.config.alone))
     gradients = 0 if problem.gradient_data is None else sum(rows) + sum(rows[:2])
-    return gradients + (0 if spikes is None else len(spikes))
+    return max(1, gradients + (0 if spikes is None else len(spikes)))
 
 
 def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions) -> Surrogate:

@@ -33,10 +33,10 @@ def seconds_by_stage(
     crossed = len(sizes.gradients) > 1
     differentiated = sizes.drawn + crossed * min(images, TRAINING_IMAGES)
     # Fits of biases, and of all directions; about half of their evaluations are needed.
-    fits = EVALUATIONS * images * trial.fit.seconds
+    fits = (1.0 if sizes.directions else 0.5) * EVALUATIONS * images * trial.fit.seconds
     # Each half of the images sees a step of its own along crossed directions.
     vectors = (1 + crossed) * FOLDS * sizes.directions * trial.vector
-    measured = len(PRICES) * (forward + vectors)
+    measured = len(PRICES) * (forward + vectors) if sizes.directions else 0.0
     each = {
         # Batch sizes are tried for as long as a pass, at most.
         "prepare": 2 * forward + heldout,
@@ -53,6 +53,6 @@ def seconds_by_stage(
         back = work.backward * images * trial.gradient.seconds + work.extra_images * trial.forward.seconds
         each["sensitivity"] = ((work.passes - 2 - iterations - work.backward) * forward + back) / iterations
         each["measure"] = forward
-    each["report"] = forward + heldout
+    each["report"] = (1 + sizes.recalibrated) * forward + heldout
     once = ("prepare", "report")
     return {name: operations * (1 if name in once else iterations) * taken for name, taken in each.items()}

@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from hessian_surgery.data.data_hash import data_hash
-from hessian_surgery.data.labelled import Data, as_labelled
+from hessian_surgery.data.labelled import Data, as_part
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma
@@ -147,11 +147,12 @@ def diagnose(
         raise InputError(f"epsilon: got {epsilon:g}, but no spikes are probed; give spikes as well")
     config = config or SurgeryConfig()
     goal = as_surgery(config)
-    goal.check_classes(as_labelled(calibration_data).classes)
-    training = as_labelled(training_data)
+    calibration = as_part(calibration_data, "calibration_data")
+    goal.check_classes(calibration.classes)
+    training = as_part(training_data, "training_data")
     probing = goal if spikes is None else probing_config(config, spikes)
     with watched(observer, progress) as observer:
-        inputs = check_inputs(model, training, calibration_data, probing, directions=spikes is not None)
+        inputs = check_inputs(model, training, calibration, probing, directions=spikes is not None)
         observer.expect(partial(expected_diagnosis, inputs, training))
         observer.stage("prepare", 0, 1)
         passes = for_one_pass(inputs.classifier, config.batch_size) if spikes is None else None

@@ -12,7 +12,7 @@ from torch import nn
 
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
-from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
+from hessian_surgery.data.labelled import Data, LabelledSet, as_part
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.report.figure_style import BLUE, GREEN, VERMILION, new_figure
@@ -147,7 +147,7 @@ def stability(
         >>> found.spikes
         2
     """
-    data = as_labelled(training_data)
+    data = as_part(training_data, "training_data")
     sizes = _checked_sizes(sizes, len(data))
     require(steps >= 1, "steps", steps, "at least 1")
     varied = replace(search, hessian_samples=max(sizes), lanczos_steps=None)

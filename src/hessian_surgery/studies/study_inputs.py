@@ -7,7 +7,7 @@ from torch import nn
 
 from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch, make_finder
 from hessian_surgery.data.checks import require_images
-from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
+from hessian_surgery.data.labelled import Data, LabelledSet, as_part
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
@@ -36,7 +36,7 @@ def open_finder(
     space = parameter_space(classifier.module, parameters)
     refuse_half_precision(space)
     search = replace(search, redraw_hessian=False)  # a study looks at one batch
-    finder = make_finder(classifier, space, as_labelled(training_data), search, seed=seed)
+    finder = make_finder(classifier, space, as_part(training_data, "training_data"), search, seed=seed)
     LOG.info(finder.describe())
     return finder
 
@@ -48,7 +48,7 @@ def open_calibration_data(model: nn.Module | Classifier, data: Data) -> Labelled
         InputError: a class has no images, or the model cannot take them.
     """
     classifier = as_classifier(model)
-    labelled = as_labelled(data)
+    labelled = as_part(data, "calibration_data")
     require_images(labelled.labels, labelled.classes, "calibration_data")
     labelled = labelled.resident(classifier.device)
     check_classifier(classifier, labelled)

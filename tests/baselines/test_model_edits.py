@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from torch import nn
 import hessian_surgery as hs
 from hessian_surgery.baselines.model_edits import ChainState, HeadEdit, LogitMap, WeightStep, apply_edits
 from hessian_surgery.baselines.outputs import ModelOutputs
-from hessian_surgery.directions.family import Directions
+from hessian_surgery.directions.family import Directions, join
+from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import Head
 
 DOUBLE = {"dtype": torch.float64}
@@ -157,3 +159,19 @@ def test_another_head_needs_features(problem):
         ChainState.initial(logits_only.logits).after(HeadEdit(torch.ones(3, 6), torch.ones(3)), logits_only)
     with pytest.raises(hs.InputError, match="only logits were given"):
         ChainState.initial(logits_only.logits).after(problem.step(1.0, 0.0), logits_only)
+
+
+def test_a_step_along_biases_alone_needs_no_pass(examined, digits_images):
+    """Its logits are known: they are those that a forward pass gives."""
+    classifier, outputs = examined
+    directions = join([outputs.bias, outputs.family("class-gradients")])
+    coefficients = np.zeros(len(directions))
+    coefficients[:10] = np.linspace(-1, 1, 10)
+    edit = WeightStep(directions, coefficients)
+    blind = replace(outputs, after_step=lambda *_: pytest.fail("a pass was made"))
+    found = ChainState.initial(outputs.logits).after(edit, blind)
+    module = copy.deepcopy(classifier.module)
+    apply_edits(module, outputs.head, [edit])
+    assert torch.allclose(found.logits, compute_logits(hs.Classifier(module), digits_images), atol=1e-4)
+    coefficients[12] = 0.5
+    assert WeightStep(directions, coefficients).logit_shift is None

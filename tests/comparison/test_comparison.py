@@ -256,6 +256,26 @@ def test_a_model_without_a_linear_head_is_still_compared(compared, trained):
     assert fronts.row("spikes", 0.0).splits == fronts.row("class-bias", 0.0).splits == 2
 
 
+def test_methods_on_logits_share_one_pass_and_budgets_with_one_step_share_another(trained, digits_images, digits_parts):
+    seen = []
+    trained.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    config = hs.SurgeryConfig(batch_size=128)
+
+    def images_seen(*methods, budgets):
+        seen.clear()
+        protocol = Protocol(methods, 1, budgets=budgets)
+        compare(trained, data=digits_images, training_data=digits_parts.training, protocol=protocol, config=config)
+        return sum(seen)
+
+    # Besides the pass: checks on 32 images, twice in each of two places, and looks at 2 and at 1.
+    checks = 2 * 2 * 32 + 2 + 1
+    assert images_seen(*FROM_LOGITS, "last-layer", budgets=(0.0, 0.01)) <= len(digits_images) + checks
+    few, many = (images_seen("class-gradients", budgets=budgets) for budgets in ((-0.9,), (-0.9, -0.8, -0.7)))
+    assert many == few  # nothing can be gained so much: no step is taken
+    one, same = (images_seen("class-gradients", budgets=budgets) for budgets in ((0.5,), (0.5, 0.6, 0.7)))
+    assert same == one > few
+
+
 def test_cached_logits_give_the_same_front(compared):
     whole = compared(*FROM_LOGITS)
     cached = compare_logits(whole.outputs, Protocol(FROM_LOGITS, 2, (0.0, 0.01)))

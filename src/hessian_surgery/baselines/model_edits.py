@@ -43,6 +43,14 @@ class WeightStep:
     directions: Directions
     coefficients: Array
 
+    @property
+    def logit_shift(self) -> Tensor | None:
+        """What a step along the head's biases alone adds to each logit (C,); None for others."""
+        width = len(self.directions) - len(self.directions.changes)
+        if width == 0 or self.coefficients[width:].any():
+            return None
+        return torch.from_numpy(self.coefficients[:width] * self.directions.bias_unit)
+
 
 Edit: TypeAlias = LogitMap | HeadEdit | WeightStep
 
@@ -118,7 +126,8 @@ class ChainState:
             return replace(self, logits=logits, unmapped=logits, edits=edits)
         if not edit.coefficients.any():
             return replace(self, edits=edits)
-        unmapped = self._unmapped_after(edit, outputs)
+        shift = edit.logit_shift
+        unmapped = self._unmapped_after(edit, outputs) if shift is None else self.unmapped + shift.to(self.unmapped)
         return replace(self, logits=self._map(unmapped), unmapped=unmapped, edits=edits)
 
     def logits_after(self, edit: WeightStep, outputs: "ModelOutputs", positions: Tensor) -> Tensor:

@@ -21,12 +21,12 @@ from hessian_surgery.directions.random import random_directions
 from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.evaluation import compute_logits, require_finite
 from hessian_surgery.model.head import compute_features, find_head
 from hessian_surgery.model.passes import Passes
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.problem import Problem, prepare
+from hessian_surgery.operation.problem import Inputs, Problem, check_inputs, measure_start
 from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import finder_of
 
@@ -66,8 +66,9 @@ def compute_outputs(model: ComparedModel, methods: Iterable[str], observer: Obse
     # With one spike, a model without spikes, or without memory for many, can still be compared.
     loop = as_loop(model.config)
     config = replace(loop, search=replace(loop.search, spikes=1), calibration_cap=None)
-    problem, _ = prepare(classifier, model.training_data, model.images, config, model.passes)
-    outputs = _logits_and_head(model, problem)
+    inputs = check_inputs(classifier, model.training_data, model.images, config)
+    outputs = _logits_and_head(model, inputs)
+    problem, _ = measure_start(inputs, model.passes, outputs.logits.cpu())
     probe = Probe(classifier, problem.space, problem.calibration_data, outputs.logits, problem.batch_size)
     outputs = replace(outputs, bias=bias_directions(probe, outputs.head))
     directions: dict[str, Directions] = {}
@@ -85,13 +86,13 @@ def compute_outputs(model: ComparedModel, methods: Iterable[str], observer: Obse
     return replace(outputs, directions=directions, family_seconds=seconds, missing=missing)
 
 
-def _logits_and_head(model: ComparedModel, problem: Problem[LoopConfig]) -> ModelOutputs:
-    """Compute the outputs without any directions."""
+def _logits_and_head(model: ComparedModel, checked: Inputs[LoopConfig]) -> ModelOutputs:
+    """Compute the outputs without any directions, in one pass."""
     classifier = model.classifier
-    images = problem.calibration_data
+    images = checked.calibration_data
     classes = len(images.classes)
-    device = problem.space.device
-    size = problem.batch_size
+    device = checked.space.device
+    size = model.passes.batch_size
     first, _ = next(images.batches(2, classifier.device))
     head = find_head(classifier, first)
     features = None
@@ -102,11 +103,11 @@ def _logits_and_head(model: ComparedModel, problem: Problem[LoopConfig]) -> Mode
     return ModelOutputs(
         classes=images.classes,
         labels=images.labels.to(device),
-        logits=logits.to(device),
+        logits=require_finite(logits, images).to(device),
         training_counts=torch.bincount(model.training_data.labels, minlength=classes),
         head=head,
         features=None if features is None else features.to(device),
-        after_step=logits_after_steps(classifier, problem.space, images, size),
+        after_step=logits_after_steps(classifier, checked.space, images, size),
         default_counts={
             "spikes": model.config.search.count(classes),
             "class-gradients": count_groups(classes),

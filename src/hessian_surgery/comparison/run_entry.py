@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from hessian_surgery.baselines.finetune import FINETUNES, finetune
-from hessian_surgery.baselines.model_edits import ChainState, Edit, apply_edits
+from hessian_surgery.baselines.model_edits import ChainState, Edit, WeightStep, apply_edits
 from hessian_surgery.baselines.posthoc import Offer
 from hessian_surgery.comparison.compared_model import ComparedModel
 from hessian_surgery.comparison.entries import OPERATIONS, WHOLE, Entry, posthoc_method
@@ -25,7 +25,7 @@ from hessian_surgery.operation.driver import run
 from hessian_surgery.operation.iteration import try_proposal
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.problem import prepare
+from hessian_surgery.operation.problem import Problem, prepare
 from hessian_surgery.operation.proposal import decide, operation_goal, survey
 from hessian_surgery.paper.config import as_loop
 
@@ -107,13 +107,19 @@ def fit_chain(
     states: dict[float, ChainState | str] = dict.fromkeys(budgets, ChainState.initial(outputs.logits))
     for name in entry.methods:
         fitted: dict[ChainState, Offer] = {}
+        reached: dict[tuple[ChainState, bytes], ChainState] = {}
         for budget, state in states.items():
             if isinstance(state, str):
                 continue
             try:
                 if state not in fitted:
                     fitted[state] = posthoc_method(name)(outputs, state, split.calibration, goal)
-                states[budget] = state.after(fitted[state](goal.floor - budget).edit, outputs)
+                edit = fitted[state](goal.floor - budget).edit
+                # Often several budgets choose one step, and each new one takes a forward pass.
+                same = (state, edit.coefficients.tobytes() if isinstance(edit, WeightStep) else str(budget).encode())
+                if same not in reached:
+                    reached[same] = state.after(edit, outputs)
+                states[budget] = reached[same]
             except InputError as reason:
                 states[budget] = str(reason)
     return states
@@ -171,18 +177,32 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
             require_images(labelled.labels, labelled.classes, "calibration data", at_least=2)
             found = survey(problem, 1, goal, {}, Observer())
             predicted: Predictions = {}
+            known: list[tuple[Tensor, Tensor]] = []
             for budget in budgets:
                 limited = replace(goal, floor=goal.floor + config.budget - budget)
                 tried = try_proposal(problem, limited, found, decide(found, limited, config.seed))
-                with problem.space.keeping_weights():
-                    if tried and tried.kept:
-                        problem.space.perturb(tried.step)
-                    predicted[budget] = _predict(model)
+                if tried and tried.kept:
+                    predicted[budget] = _predict_after(tried.step, problem, model, known)
+                else:
+                    predicted[budget] = context.outputs.logits.argmax(dim=1)
             return predicted
         except InputError as reason:
             return dict.fromkeys(budgets, str(reason))
 
     return _run_with_budgets(entry, context, budgets, predict)
+
+
+def _predict_after(
+    step: Tensor, problem: Problem[Any], model: ComparedModel, known: list[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """Predict after a step (p,); `known` are steps that were taken before, with the predictions."""
+    for other, predicted in known:
+        if torch.equal(step, other):
+            return predicted
+    with problem.space.keeping_weights():
+        problem.space.perturb(step)
+        known.append((step, _predict(model)))
+    return known[-1][1]
 
 
 def _run_trained(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:

@@ -72,7 +72,11 @@ def answer(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SI
 
 def finite_logits(classifier: Classifier, data: LabelledSet, batch_size: int = BATCH_SIZE) -> Tensor:
     """Compute logits (N, C) as `compute_logits` does; refuse any that are not finite."""
-    logits = compute_logits(classifier, data, batch_size)
+    return require_finite(compute_logits(classifier, data, batch_size), data)
+
+
+def require_finite(logits: Tensor, data: LabelledSet) -> Tensor:
+    """The logits (N, C) of a set; raise an InputError if any are not finite."""
     wrong = ~torch.isfinite(logits).all(dim=1)
     if wrong.any():
         first = int(data.index[wrong.nonzero()[0, 0]])

@@ -82,6 +82,12 @@ def choose_passes(classifier: Classifier, data: LabelledSet, batch_size: int | N
     return fastest if seconds[default] > FASTER * seconds[fastest] else default
 
 
+def for_one_pass(classifier: Classifier, batch_size: int | None = None) -> Passes:
+    """How a single pass is made, for which a trial would cost more than it saves."""
+    small = SIZES[0] if classifier.device.type == "cpu" else BATCH_SIZE
+    return Passes(batch_size or small, classifier.channels_last)
+
+
 def give_back() -> None:
     """Give freed memory back to the system, where the C library can: it keeps what layers used."""
     with suppress(OSError, AttributeError):

@@ -141,12 +141,17 @@ def check_inputs(
     )
 
 
-def measure_start(inputs: Inputs[Config], passes: Passes | None = None) -> tuple[Problem[Config], Answers]:
-    """Choose how passes are made, and measure the starting model; see `prepare`."""
+def measure_start(
+    inputs: Inputs[Config], passes: Passes | None = None, logits: Tensor | None = None
+) -> tuple[Problem[Config], Answers]:
+    """Choose how passes are made, and measure the starting model; see `prepare`.
+
+    If the logits of the calibration images (N, C) are known, no pass is made.
+    """
     data = inputs.calibration_data
     passes = passes or choose_passes(inputs.classifier, data, inputs.config.batch_size)
     classifier = passes.through(inputs.classifier)
-    logits = finite_logits(classifier, data, passes.batch_size)
+    logits = finite_logits(classifier, data, passes.batch_size) if logits is None else logits
     before = answers_of(logits, data.labels)
     base = class_accuracy(before.predicted, data.labels, len(data.classes))
     known = vars(inputs) | {"classifier": classifier}

@@ -15,6 +15,7 @@ from hessian_surgery.evidence.effective_rank import SensitivityStructure, analys
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import Answers
+from hessian_surgery.model.passes import for_one_pass
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_surgery
 from hessian_surgery.operation.expected import expected_diagnosis
 from hessian_surgery.operation.forecast import Forecast, make_forecast
@@ -154,7 +155,8 @@ def diagnose(
         inputs = check_inputs(model, training, calibration, probing, directions=spikes is not None)
         observer.expect(partial(expected_diagnosis, inputs, training))
         observer.stage("prepare", 0, 1)
-        problem, before = measure_start(inputs)
+        passes = for_one_pass(inputs.classifier, config.batch_size) if spikes is None else None
+        problem, before = measure_start(inputs, passes)
         found = None if spikes is None else _probe(problem, epsilon, observer)
         observer.stage("forecast", 0, 1)
         return _describe(problem, before, goal, found)

@@ -16,11 +16,12 @@ from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.folders import check_comparison_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, choose_device, digits_net, open_model, recorded_options
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.tables import print_fronts
+from hessian_surgery.cli.tables import print_fronts, print_seconds
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.compare import compare as compare_model
-from hessian_surgery.comparison.compare import compare_logits
+from hessian_surgery.comparison.compare import compare_logits, open_compared
 from hessian_surgery.comparison.entries import DEFAULT
+from hessian_surgery.comparison.expected import expected_comparison
 from hessian_surgery.comparison.figure import draw_fronts
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
@@ -51,9 +52,12 @@ def compare(options: CompareOptions) -> None:
         raise InputError(
             f"logits: got {options.logits}, which replaces model and data; leave out --model, --checkpoint and --data"
         )
+    protocol = choose_protocol(options)
+    if options.dry_run:
+        show_seconds(options, protocol)
+        return
     if out is not None:
         check_comparison_folder(out)
-    protocol = choose_protocol(options)
     make_folder(options.figures, "figures")
     with claimed(out) if out else nullcontext():
         try:
@@ -62,7 +66,7 @@ def compare(options: CompareOptions) -> None:
             print_notes([f"interrupted; the same command continues the trainings in {out}" if out else "interrupted"])
             raise
         content = fronts_dict(fronts, protocol, recorded_options(options), time.perf_counter() - started)
-        images = {f"{name} images": part["sha256"] for name, part in fronts.data.items() if part["sha256"]}
+        images = {f"{name} {fronts.noun}": part["sha256"] for name, part in fronts.data.items() if part["sha256"]}
         content["hashes"] = images | (opened.hashes if opened else {})
         if out is not None:
             write_fronts(out, fronts, content)
@@ -76,6 +80,22 @@ def compare(options: CompareOptions) -> None:
         save_figures(options.figures, {"front": draw_fronts(fronts)})
 
 
+def show_seconds(options: CompareOptions, protocol: Protocol) -> None:
+    """Show what each stage of the comparison would take, from a short trial of its passes."""
+    if options.logits is not None:
+        raise InputError(f"logits: got {options.logits}, from which little has to be computed; leave out --dry-run")
+    config = choose_config(options)
+    opened, images = open_with_images(options)
+    model = open_compared(opened.model, images, opened.parts.training, config)
+    stages = expected_comparison(model, protocol, protocol.make_splits(images), as_surgery(config))
+    if options.as_json:
+        rows = [{"name": stage.name, "seconds": stage.seconds} for stage in stages]
+        print_json({"stages": rows, "seconds": sum(stage.seconds for stage in stages)})
+    else:
+        print_seconds(Console(), stages)
+        print_notes(opened.remarks)
+
+
 def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, OpenedModel | None]:
     """Run the comparison; return it with the model, or None if there are only logits."""
     config = choose_config(options)
@@ -86,8 +106,7 @@ def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, Opene
         with ShownProgress(notes()) as observer:
             return compare_logits(outputs, protocol, observer, as_surgery(config)), None
     opened, images = open_with_images(options)
-    print_notes(opened.remarks)
-    with ShownProgress(notes()) as observer:
+    with ShownProgress(notes(), opened.remarks) as observer:
         fronts = compare_model(
             opened.model,
             data=images,

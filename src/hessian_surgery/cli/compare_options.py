@@ -6,7 +6,7 @@ from typing import Annotated
 
 from hessian_surgery.cli.choices import METHODS, PARTS
 from hessian_surgery.cli.groups import COMPARISON, MODEL, OUTPUT, option
-from hessian_surgery.cli.options import ConfigOptions, Figures, GoalOptions, InputOptions, Json, Splits
+from hessian_surgery.cli.options import ConfigOptions, DryRun, Figures, GoalOptions, InputOptions, Json, Splits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,5 +57,6 @@ class CompareOptions(GoalOptions, ConfigOptions, InputOptions):
             default="nothing is kept",
         ),
     ] = None
+    dry_run: DryRun = False
     as_json: Json = False
     figures: Figures = None

@@ -1,5 +1,6 @@
 """Print results for a person: per-class tables, the verdict, a diagnosis, a cost."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from hessian_surgery.evidence.deciles import MANY_CLASSES, MOST, left_out, shown
 from hessian_surgery.operation.answer_text import answer_parts
 from hessian_surgery.operation.cost import Cost
 from hessian_surgery.operation.findings import Findings
+from hessian_surgery.operation.schedule import Expected
 from hessian_surgery.paper.diagnosis import Diagnosis, SpikeDiagnosis
 from hessian_surgery.report.deciles import FORMED, HEAD, decile_note, decile_rows
 from hessian_surgery.report.diagnosis_page import PAIRS
@@ -113,7 +115,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     """Print class accuracies, the structure of S if there are spikes, the forecast, the advice."""
     found = diagnosis.spikes
     spikes = range(0 if found is None else min(len(found.eigenvalues), 9))
-    response = ", and its response to each spike λ (pp per 0.01 of amplitude)" if spikes else " on calibration images"
+    response = ", and its response to each spike λ (pp per 0.01 of amplitude)" if spikes else " on the calibration data"
     console.print(f"[italic]Accuracy{response}[/]", highlight=False)
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("class", overflow="ellipsis", max_width=12)
@@ -193,6 +195,17 @@ def _print_stages(console: Console, cost: Cost) -> None:
     console.print(f"{seconds}at most {sized(cost.total_bytes)} at a time, besides the model", highlight=False)
     for line in cost.spilled:
         console.print(f"[yellow]note:[/] there is too little memory for {escape(line)}", highlight=False)
+
+
+def print_seconds(console: Console, stages: Sequence[Expected]) -> None:
+    """Print the seconds of each stage."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("stage")
+    table.add_column("seconds", justify="right")
+    for stage in stages:
+        table.add_row(escape(stage.name), f"{stage.seconds:,.1f}")
+    console.print(table, highlight=False)
+    console.print(f"about {sum(stage.seconds for stage in stages):,.0f} s in all", highlight=False)
 
 
 def print_fronts(console: Console, fronts: Fronts) -> None:

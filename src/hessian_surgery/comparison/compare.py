@@ -4,14 +4,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from torch import nn
 
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import FROM_LOGITS
-from hessian_surgery.comparison.compared_model import ComparedModel, compute_outputs
+from hessian_surgery.comparison.compared_model import OUTPUTS, ComparedModel, compute_outputs
 from hessian_surgery.comparison.entries import Entry, family_of, require_logits_only
+from hessian_surgery.comparison.expected import EVIDENCE_STAGE, expected_comparison, expected_from_outputs
 from hessian_surgery.comparison.fronts import Fronts, make_fronts
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
@@ -22,12 +24,14 @@ from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.leaks import HashedPart, find_copies, find_leaks, hash_part, hash_training
 from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.noun import said_of
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
 from hessian_surgery.model.passes import choose_passes
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_surgery
 from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.progress import watched
 
 
 def compare(
@@ -39,6 +43,7 @@ def compare(
     config: OperationConfig | None = None,
     folder: str | Path | None = None,
     observer: Observer | None = None,
+    progress: bool = False,
 ) -> Fronts:
     """Put methods on one front; the model itself does not change.
 
@@ -53,6 +58,7 @@ def compare(
             spikes, and how to run `loop`.
         folder: where trainings save their state, to resume after a kill.
         observer: told about progress.
+        progress: show a bar on stderr, or a line now and then where that is no terminal.
 
     Example:
         >>> protocol = hs.Protocol(methods=("class-bias",), splits=2)
@@ -61,17 +67,19 @@ def compare(
         (600, 2)
     """
     protocol = protocol or Protocol()
-    observer = observer or Observer()
     config = config or SurgeryConfig()
     terms = as_surgery(config)
-    original = _open(model, data, training_data, config)
-    images = original.images
-    terms.check_classes(images.classes)
-    hashed = hash_part(images, "data")
-    warnings = find_shared(original, hashed)
-    splits = protocol.make_splits(images)
-    base, results = _run_all(original, protocol, splits, terms, Path(folder) if folder else None, observer)
-    fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings)
+    with watched(observer, progress) as observer:
+        original = open_compared(model, data, training_data, config)
+        images = original.images
+        hashed = hash_part(images, "data")
+        warnings = find_shared(original, hashed)
+        splits = protocol.make_splits(images)
+        observer.expect(partial(expected_comparison, original, protocol, splits, terms))
+        base, results = _run_all(original, protocol, splits, terms, Path(folder) if folder else None, observer)
+        observer.stage(EVIDENCE_STAGE, 0, 1)
+        warnings = tuple(said_of(warning, images.noun, images.classes) for warning in warnings)
+        fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings, noun=images.noun)
     return _dated(fronts, type(original.classifier.module).__name__, images, hashed.hashes)
 
 
@@ -86,12 +94,15 @@ def _run_all(
     """The original model's outputs, and the results of all entries."""
     results: list[EntryResult] = []
     base: ModelOutputs | None = None
+    observer.stage(OUTPUTS, 0, 1)
+    original = _with_passes(original)
     for trunk in dict.fromkeys(entry.trunk for entry in protocol.entries):
         members = [entry for entry in protocol.entries if entry.trunk == trunk]
         started = time.perf_counter()
         try:
             present = _after_training(original, trunk, protocol, folder, observer)
             trained = time.perf_counter() - started
+            observer.stage(OUTPUTS, 0, 1)
             outputs = compute_outputs(present, [name for entry in members for name in entry.methods], observer)
         except InputError as reason:
             if base is None:
@@ -134,16 +145,24 @@ def find_shared(model: ComparedModel, images: HashedPart) -> tuple[str, ...]:
     return (*(leak.sentence for leak in leaks), *across)
 
 
-def _open(model: nn.Module | Classifier, data: Data, training_data: Data, config: OperationConfig) -> ComparedModel:
-    """The model with its images checked and placed."""
+def open_compared(
+    model: nn.Module | Classifier, data: Data, training_data: Data, config: OperationConfig
+) -> ComparedModel:
+    """The model with its images checked and placed; how passes are made is not chosen yet."""
     classifier = as_classifier(model)
     images = as_labelled(data)
     require_images(images.labels, images.classes, "data")
     images = images.resident(classifier.device)
     refuse_half_precision(parameter_space(classifier.module, config.parameters))
     check_classifier(classifier, images)
-    passes = choose_passes(classifier, images, config.batch_size)
-    return ComparedModel(passes.through(classifier), images, as_labelled(training_data), config, passes)
+    as_surgery(config).check_classes(images.classes)
+    return ComparedModel(classifier, images, as_labelled(training_data), config)
+
+
+def _with_passes(model: ComparedModel) -> ComparedModel:
+    """The model with the fastest way to make passes."""
+    passes = choose_passes(model.classifier, model.images, model.config.batch_size)
+    return replace(model, classifier=passes.through(model.classifier), passes=passes)
 
 
 def compare_logits(
@@ -175,8 +194,11 @@ def compare_logits(
     terms.check_classes(outputs.classes)
     images = as_labelled((outputs.logits, outputs.labels), outputs.classes)
     splits = protocol.make_splits(images)
-    context = RunContext(outputs, outputs, splits, protocol, observer or Observer(), terms=terms)
+    observer = observer or Observer()
+    observer.expect(partial(expected_from_outputs, protocol), in_seconds=False)
+    context = RunContext(outputs, outputs, splits, protocol, observer, terms=terms)
     results = [result for entry in protocol.entries for result in run_from_outputs(entry, context)]
+    observer.stage(EVIDENCE_STAGE, 0, 1)
     return _dated(make_fronts(outputs, results, splits, protocol, terms), "stored logits", images)
 
 

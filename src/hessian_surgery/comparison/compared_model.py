@@ -1,5 +1,6 @@
 """The compared model and its images, and the outputs computed from them, each once."""
 
+import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,15 @@ from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Inputs, Problem, check_inputs, measure_start
 from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import finder_of
+
+# The stages of a comparison's outputs; each family of directions has one of its own.
+OUTPUTS = "outputs"
+SEEKING = "finding spikes"
+
+
+def family_stage(name: str) -> str:
+    """The stage of a family of directions."""
+    return f"directions: {name}"
 
 
 @dataclass(frozen=True)
@@ -118,18 +128,25 @@ def _compute_family(
     images = problem.calibration_data
     config = model.config
     count = max(wanted_count(m) or outputs.default_counts[name] for m in methods if family_of(m) == name)
+    stage = family_stage(name)
+    done = itertools.count(1)
+    # Class gradients are counted twice: when they are found, and when their effect is.
+    units = 2 * count if name == "class-gradients" else count
     probe = Probe(
         model.classifier,
         problem.space,
         images,
         outputs.logits,
         problem.batch_size,
-        partial(observer.stage, f"directions: {name}"),
+        lambda *_: observer.stage(stage, min(next(done), units), units),
     )
+    observer.stage(SEEKING if name == "spikes" else stage, 0, 1)
     if name == "class-gradients":
         return class_gradients(probe, model.training_data, config.seed)
     if name == "random":
         return random_directions(probe, count, config.seed)
     storage = plan_basis(model.classifier, problem.space, model.training_data, config.search, count, example=images)
     finder = replace(finder_of(problem), count=count, storage=storage)
-    return spike_directions(probe, finder.find(iteration=1, progress=partial(observer.stage, "finding spikes")))
+    spectrum = finder.find(iteration=1, progress=partial(observer.stage, SEEKING))
+    observer.stage(stage, 0, units)
+    return spike_directions(probe, spectrum)

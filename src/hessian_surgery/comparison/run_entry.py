@@ -23,6 +23,7 @@ from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.driver import run
 from hessian_surgery.operation.iteration import try_proposal
+from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem, prepare
 from hessian_surgery.operation.proposal import decide, operation_goal, survey
@@ -135,10 +136,25 @@ def _run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[
         labelled = model.images.subset(split.calibration)
         problem, _ = prepare(model.classifier, model.training_data, labelled, config, model.passes)
         with problem.space.keeping_weights():
-            run(algorithm_of(config), problem, Observer())
+            run(algorithm_of(config), problem, _Iterations(context, entry.name, split, config.total_iterations))
             return _predict(model)
 
     return [_run_without_budget(entry, context, predict)]
+
+
+class _Iterations(Observer):
+    """Tells of the iterations of an operation on one split, as parts of an entry's work."""
+
+    def __init__(self, context: RunContext, name: str, split: Split, iterations: int) -> None:
+        self._context = context
+        self._name = name
+        self._before = next(i for i, other in enumerate(context.splits) if other is split)
+        self._iterations = iterations
+
+    def iteration(self, record: IterationRecord) -> None:
+        """Pass it on."""
+        done = self._before + record.iteration / (self._iterations + 1)
+        self._context.observer.stage(self._name, done, len(self._context.splits))
 
 
 def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> list[EntryResult]:
@@ -221,6 +237,7 @@ def train(
     model: ComparedModel, name: str, chain: str, protocol: Protocol, folder: Path | None, observer: Observer
 ) -> None:
     """Fine-tune a compared model in place; `folder` keeps its state, under the chain's name."""
+    observer.stage(chain, 0, 1)
     config = FINETUNES[name]
     head_epochs = round(protocol.epochs / config.epochs * config.head_epochs)
     config = replace(config, epochs=protocol.epochs, head_epochs=head_epochs, seed=protocol.seed)

@@ -98,7 +98,7 @@ class ShownProgress(Observer):
         self._schedule.stage(name, done, total)
         several = self._iterations > 1 and self._schedule.in_iteration
         number = f"iteration {self._finished + 1}/{self._iterations} · " if several else ""
-        self._text = f"{self._before}{number}{name}" + (f" {done}/{total}" if total > 1 else "")
+        self._text = f"{self._before}{number}{name}" + (f" {int(done)}/{total}" if total > 1 else "")
         self._working = True
         if name not in self._stages:
             self._stages.add(name)

@@ -25,7 +25,7 @@ def test_demo(run, capsys, tmp_path):
     assert "σ" in captured.out
     assert "  1/1 accepted" in captured.err
     assert "protected (at most" in captured.err
-    assert "Ended after 1 iteration, as many as asked for." in captured.err
+    assert "Ended after 1 iteration, the most that is allowed." in captured.err
     result = json.loads((tmp_path / "run/result.json").read_text())
     check_contract(result, classes=10)
     assert result["verdict"]["sentence"].split()[0] in captured.out
@@ -168,7 +168,7 @@ def test_diagnose(run, capsys, tmp_path, checkpoint):
     arguments = ["diagnose", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
     assert run(*arguments) == 0
     quick = capsys.readouterr().out
-    assert "Forecast: at least about σ" in quick
+    assert "Forecast: at least about σ without sampling noise" in quick
     assert "effective rank" not in quick
     assert run(*arguments, "--hessian-samples", "64", "--spikes", "auto") == 0
     text = capsys.readouterr().out

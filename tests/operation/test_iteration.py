@@ -221,7 +221,7 @@ def test_nothing_is_done_where_nothing_is_to_gain():
 def test_where_a_step_was_kept_nothing_is_said_to_be_idle():
     outcome = operate(biased(), Parts(points(60, 100), points(120, 0), points(120, 1)), hs.SurgeryConfig())
     assert outcome.iterations[0].accepted
-    assert outcome.ended == outcome.as_dict()["ended"] == "Ended after 1 iteration, as many as asked for."
+    assert outcome.ended == outcome.as_dict()["ended"] == "Ended after 1 iteration, the most that is allowed."
 
 
 def test_why_an_operation_ended_by_hand():
@@ -231,7 +231,7 @@ def test_why_an_operation_ended_by_hand():
 
     _, record = iterate(problem := posed(biased()), start(problem), Observer())
     kept, idle = {"accepted": True}, {"accepted": False, "length": 0.0}
-    assert ended(kept, kept, iterations=2) == "Ended after 2 iterations, as many as asked for."
+    assert ended(kept, kept, iterations=2) == "Ended after 2 iterations, the most that is allowed."
     assert ended(kept, iterations=2) == "Ended after 1 iteration, as another would hardly gain more than noise."
     broke = "the best step broke a limit or gained nothing when it was measured, even when halved."
     assert ended({"accepted": False}) == f"Nothing was done: {broke}"

@@ -48,7 +48,7 @@ def test_a_phased_operation_runs_whole(trained, digits_parts, phased):
     stale = [record.deflation and record.deflation.get("stale") for record in outcome.iterations]
     assert [value is not None for value in stale] == [False, False, True, False, True, False]
     assert outcome.as_dict()["iterations"][4]["deflation"]["vectors"] == 8
-    assert outcome.ended == "Ended after 6 iterations, as many as asked for."
+    assert outcome.ended == "Ended after 6 iterations, the most that is allowed."
 
 
 def test_a_phased_run_goes_on_where_it_was(trained, digits_parts, phased, tmp_path):

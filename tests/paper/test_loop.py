@@ -164,7 +164,7 @@ def test_patience(scripted, monkeypatch):
     assert len(observer.records) == 3
     said = "Ended after 3 iterations, as the last 2 gained nothing (patience)."
     assert LOOP.ended(problem, observer.records) == said
-    assert LOOP.ended(scripted, [object()] * 4) == "Ended after 4 iterations, as many as asked for."
+    assert LOOP.ended(scripted, [object()] * 4) == "Ended after 4 iterations, the most that is allowed."
 
 
 def test_a_cap_a_redraw_and_the_box(trained, digits_parts, quick):

@@ -5,6 +5,9 @@ A command's function is imported when it is called, so that `--help` needs no to
 
 import importlib
 import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
@@ -33,6 +36,17 @@ class GroupedCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Say on a terminal that libraries are loaded, which takes seconds on a busy machine."""
+    shown = sys.stderr.isatty()
+    if shown:
+        print("loading", end="\r", file=sys.stderr, flush=True)
+    yield
+    if shown:
+        print(" " * len("loading"), end="\r", file=sys.stderr, flush=True)
+
+
 def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) -> None:
     """Register a command.
 
@@ -46,7 +60,8 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) 
 
     def call(**given: Any) -> None:
         module, _, function = place.partition(":")
-        run = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
+        with _loading():
+            run = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
         try:
             run(kind(**given))
         except InputError as error:

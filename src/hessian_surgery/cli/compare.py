@@ -6,8 +6,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from hessian_surgery.baselines.model_edits import apply_edits
 from hessian_surgery.baselines.outputs import load_logits
 from hessian_surgery.baselines.posthoc import FROM_LOGITS
@@ -15,7 +13,7 @@ from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.folders import check_comparison_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, choose_device, digits_net, open_model, recorded_options
-from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.tables import print_fronts, print_seconds
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.compare import compare as compare_model
@@ -75,7 +73,7 @@ def compare(options: CompareOptions) -> None:
     if options.as_json:
         print_json(content)
     else:
-        print_fronts(Console(), fronts)
+        print_fronts(results(), fronts)
     if options.figures:
         save_figures(options.figures, {"front": draw_fronts(fronts)})
 
@@ -92,7 +90,7 @@ def show_seconds(options: CompareOptions, protocol: Protocol) -> None:
         rows = [{"name": stage.name, "seconds": stage.seconds} for stage in stages]
         print_json({"stages": rows, "seconds": sum(stage.seconds for stage in stages)})
     else:
-        print_seconds(Console(), stages)
+        print_seconds(results(), stages)
         print_notes(opened.remarks)
 
 

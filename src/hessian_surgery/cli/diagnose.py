@@ -6,14 +6,12 @@ from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any
 
-from rich.console import Console
-
 from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.folders import check_empty, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.operate import show_cost
-from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.tables import print_diagnosis
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.errors import InputError
@@ -54,7 +52,7 @@ def diagnose(options: DiagnoseOptions) -> None:
     if options.as_json:
         print_json(content)
     else:
-        print_diagnosis(Console(), found)
+        print_diagnosis(results(), found)
     if options.figures:
         save_figures(options.figures, diagnosis_figures(content))
     if out is not None:

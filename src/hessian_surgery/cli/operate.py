@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.folders import check_run_folder, make_folder
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.option_names import as_options
-from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
@@ -149,7 +148,7 @@ def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
     if as_json:
         print_json(read_result(folder))
     else:
-        print_findings(Console(), outcome.findings)
+        print_findings(results(), outcome.findings)
         notes().print(describe_choices(outcome.choices), highlight=False)
         notes().print(outcome.findings.said(outcome.ended), highlight=False, markup=False)
     print_notes([f"run folder: {folder}", f"report: {folder / PAGE}"])
@@ -173,6 +172,6 @@ def show_cost(
     if as_json:
         print_json(cost.as_dict())
     else:
-        print_cost(Console(), cost)
+        print_cost(results(), cost)
         print_notes(opened.remarks)
     check_memory(classifier, parts.training, parts.calibration, heldout, config, trial)

@@ -1,10 +1,20 @@
 """Output: results go to stdout, and everything else to stderr, so results can be piped."""
 
 import json
+import os
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+
+# How wide tables are in a file or a pipe, where names need not be cut.
+FILE_WIDTH = 120
+
+
+def results() -> Console:
+    """Return the console for results: stdout."""
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else FILE_WIDTH)
 
 
 def print_json(content: dict[str, Any]) -> None:

@@ -1,8 +1,6 @@
 """`hessian-surgery report`: show a finished run in the terminal, as Markdown, JSON or a page."""
 
-from rich.console import Console
-
-from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.run_options import ReportOptions
 from hessian_surgery.cli.tables import print_findings
 from hessian_surgery.errors import InputError
@@ -31,5 +29,5 @@ def report(options: ReportOptions) -> None:
     elif options.markdown:
         print(to_markdown(findings, ended), end="")
     else:
-        print_findings(Console(), findings)
+        print_findings(results(), findings)
         notes().print(findings.said(ended), highlight=False, markup=False)

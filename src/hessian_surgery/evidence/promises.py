@@ -91,6 +91,13 @@ class Promise:
             return f"budget, at most {100 * self.asked:.3g} pp of accuracy lost"
         return f"limit of {self.name}, at most {100 * self.asked:.3g} pp lost"
 
+    @property
+    def why(self) -> str:
+        """Why nothing can be told although the interval of a class would tell; or nothing."""
+        bound = self.asked if self.promise == "target" else -self.asked
+        told = self.promise in ("target", "limit") and (self.interval[0] >= bound or self.interval[1] < bound)
+        return f", with fewer than {FEW_IMAGES} images" if told and self.state == "cannot be told" else ""
+
     def __str__(self) -> str:
         return f"{self.wanted}: {self.state} on the held-out images, {self.figure}"
 
@@ -137,7 +144,7 @@ def promise_warnings(promises: tuple[Promise, ...]) -> tuple[str, ...]:
 def promise_lines(promises: Sequence[Promise]) -> list[str]:
     """One line for each target and the budget, and one for all protected classes together."""
     limits = [promise for promise in promises if promise.promise == "limit"]
-    lines = [f"{SIGNS[p.state]} {p.wanted}: {p.state}, {p.figure}" for p in promises if p.promise != "limit"]
+    lines = [f"{SIGNS[p.state]} {p.wanted}: {p.state}{p.why}, {p.figure}" for p in promises if p.promise != "limit"]
     if limits:
         states = dict.fromkeys(promise.state for promise in limits)
         parts = [_group(state, [p for p in limits if p.state == state]) for state in states]
@@ -176,8 +183,10 @@ def _state(interval: tuple[float, float], bound: float, yes: State, no: State, i
 
 
 def _group(state: str, promises: list[Promise]) -> str:
+    """How many protected classes have a state; unless it is good, those that lost most by name."""
     if state == "kept":
         return f"{len(promises)} kept"
-    named = ", ".join(f"{promise.name} {promise.figure}" for promise in promises[:NAMED])
+    promises = sorted(promises, key=lambda promise: promise.measured)
+    named = ", ".join(f"{promise.name} {promise.figure}{promise.why}" for promise in promises[:NAMED])
     more = f" and {len(promises) - NAMED} more" if len(promises) > NAMED else ""
     return f"{len(promises)} {state} ({named}{more})"

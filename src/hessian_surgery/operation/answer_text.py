@@ -56,11 +56,11 @@ def only_biases(findings: Findings) -> bool:
 
 
 def answer_text(findings: Findings) -> str:
-    """The headline, the same in plain words, and each part of the answer, in a few lines."""
+    """The headline, the same in plain words, each part of the answer, warnings and the verdict."""
     lines = [findings.verdict.headline, findings.plain]
     for title, said in answer_parts(findings):
         lines += [title, *(f"  {line}" for line in said)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"note: {warning}" for warning in findings.warnings), findings.verdict.sentence])
 
 
 def class_rows(findings: Findings) -> list[dict[str, Any]]:

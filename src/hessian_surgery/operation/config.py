@@ -9,6 +9,7 @@ from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.class_names import class_number
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.operation.goal import Target
+from hessian_surgery.parse_numbers import parse_accuracy, parse_amount
 from hessian_surgery.short_repr import short_repr
 
 Family: TypeAlias = Literal["class-gradients", "spikes", "both", "biases"]
@@ -53,6 +54,9 @@ class OperationConfig(ABC):
     algorithm: ClassVar[str]
 
     def __post_init__(self) -> None:
+        for name in ("budget", "max_drop"):
+            if isinstance(value := getattr(self, name, None), str):
+                object.__setattr__(self, name, parse_amount(name, value))
         for name in ("iterations", "batch_size", "calibration_cap"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "at least 1")
@@ -130,6 +134,8 @@ class SurgeryConfig(OperationConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice(self, "directions", Family)
+        read = {name: parse_accuracy("targets", v) if isinstance(v, str) else v for name, v in self.targets.items()}
+        object.__setattr__(self, "targets", read)
         require_fraction(self, "budget")
 
     @property

@@ -8,6 +8,7 @@ import numpy as np
 from hessian_surgery.errors import InputError
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.goal import SLACK, Goal
+from hessian_surgery.types import Array
 
 
 class Infeasible(InputError):
@@ -39,13 +40,21 @@ def require_reachable(goal: Goal, found: Sequence[PredictedStep], classes: tuple
     )
     raise Infeasible(
         f"targets: cannot be reached within the limits by a first step. At best, on images not fitted to: {reached}. "
-        f"{_what_blocks(goal, found, nearest, classes)}"
+        f"{_what_blocks(goal, found, nearest, classes)}{_within_reach(goal, likely - spare, classes)}"
     )
+
+
+def _within_reach(goal: Goal, surely: Array, classes: tuple[str, ...]) -> str:
+    """The target of a single class that the nearest step would reach, if it is one class."""
+    if len(goal.targets) != 1:
+        return ""
+    (j,) = goal.targets
+    return f" Within these limits ask for at most {classes[j]}={int(100 * max(0.0, surely[j]))}%."
 
 
 def _to_spare(spare: float) -> str:
     """What must be to spare because accuracies are uncertain, if anything."""
-    return f" and {100 * spare:.1f} pp to spare" if spare else ""
+    return f" and {100 * spare:.1f} pp to spare for chance" if spare else ""
 
 
 def _what_blocks(goal: Goal, found: Sequence[PredictedStep], nearest: PredictedStep, classes: tuple[str, ...]) -> str:

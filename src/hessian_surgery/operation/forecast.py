@@ -90,7 +90,7 @@ class Forecast:
         budget = f"at a budget of {100 * (self.asked.budget or 0.0):.3g} pp"
         if not self.gains:
             return f"Forecast: class biases alone gain no more than noise {budget}; operate may leave the model as is."
-        figures = {"sigma": f"σ {self.sigma} pp", "worst": f"worst class {self.worst} %"}
+        figures = {"sigma": f"σ without sampling noise {self.sigma} pp", "worst": f"worst class {self.worst} %"}
         first, second = figures if self.asked.aim == "sigma" else reversed(figures)
         named = [f"{name} {seen} % (wanted {100 * self.asked.targets[name]:g})" for name, seen in self.targets.items()]
         words = ", ".join([*named, figures[first], figures[second]])

@@ -209,7 +209,7 @@ def _ended(problem: Problem[SurgeryConfig], records: Sequence[StepRecord]) -> st
     last = records[-1]
     if last.accepted:
         enough = len(records) >= config.iterations
-        why = "as many as asked for" if enough else "as another would hardly gain more than noise"
+        why = "the most that is allowed" if enough else "as another would hardly gain more than noise"
         return f"Ended after {iterations_of(len(records))}, {why}."
     done = "Nothing more was done" if len(records) > 1 else "Nothing was done"
     if last.length > 0:

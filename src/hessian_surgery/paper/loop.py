@@ -259,7 +259,7 @@ def _ended(problem: Problem[LoopConfig], records: Sequence[LoopRecord]) -> str:
     """Why no iteration was left to do: all were done, or patience ran out."""
     config = problem.config
     enough = len(records) >= config.total_iterations
-    why = "as many as asked for" if enough else f"as the last {config.patience} gained nothing (patience)"
+    why = "the most that is allowed" if enough else f"as the last {config.patience} gained nothing (patience)"
     return f"Ended after {iterations_of(len(records))}, {why}."
 
 

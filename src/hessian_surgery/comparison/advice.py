@@ -56,7 +56,7 @@ class Contest:
     where: str
 
     def compared(self, what: str, surely: bool = False) -> dict[str, Difference]:
-        """A field of every entry's `AgainstBias`; `surely` corrects for their number."""
+        """A field of each `AgainstBias`; `surely` corrects for the number of contenders."""
         level = 0.05 / max(1, len(self.names)) if surely else 0.05
         found = self.fronts.against_bias
         return {name: difference(getattr(found[name], what), level) for name in (*self.names, *self.unlimited)}

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -6,6 +7,7 @@ import torch
 from torch import nn
 
 import hessian_surgery as hs
+from conftest import points
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import FROM_LOGITS
 from hessian_surgery.cli.compare import write_advised
@@ -16,9 +18,11 @@ from hessian_surgery.comparison.entries import parse_entry
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import RunContext
 from hessian_surgery.comparison.run_entry import fit_chain
+from hessian_surgery.comparison.tables import to_markdown
 from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.paper.loop import Observer
+from hessian_surgery.report.comparison_page import comparison_page
 
 QUICK = hs.LoopConfig(iterations=1, search=hs.SpikeSearch(hessian_samples=64))
 METHODS = ("class-bias", "spikes", "spikes:3", "class-bias+spikes", "spikes+class-bias", "random", "last-layer")
@@ -284,3 +288,16 @@ def test_cached_logits_give_the_same_front(compared):
         compare_logits(whole.outputs, Protocol(("spikes",)))
     with pytest.raises(hs.InputError, match="focal needs the model"):
         compare_logits(whole.outputs, Protocol(("focal+class-bias",)))
+
+
+def test_a_comparison_of_other_data_speaks_of_samples():
+    torch.manual_seed(0)
+    twice = points(60, 0).subset(torch.cat([torch.arange(180), torch.tensor([0])]))
+    protocol = Protocol(("class-bias",), splits=2)
+    fronts = compare(nn.Linear(2, 3), data=twice, training_data=points(30, 1), protocol=protocol)
+    content = fronts.as_dict() | {"advice": {"sentence": ""}, "inputs": {}, "seed": 0, "environment": {}}
+    page = re.sub(r"<(script|style).*?</\1>", "", comparison_page(content), flags=re.DOTALL)
+    assert fronts.warnings
+    for said in (page, to_markdown(fronts), *fronts.warnings):
+        assert re.findall(r".{30}\bimages?\b.{9}", said) == []
+    assert "181 samples in 3 classes" in page

@@ -147,6 +147,10 @@ def test_the_run_folder_is_that_of_any_run(finished):
     low, high = outcome.findings.tests.accuracy.interval
     assert low == pytest.approx(plain.difference + 1.06 * (plain.interval[0] - plain.difference))
     assert high - low == pytest.approx(1.06 * (plain.interval[1] - plain.interval[0]))
+    if simpler := outcome.findings.simpler:
+        plain = paired_tests(simpler.images, outcome.config.seed).accuracy
+        low, high = simpler.tests.accuracy.interval
+        assert high - low == pytest.approx(1.06 * (plain.interval[1] - plain.interval[0]))
 
 
 def test_every_report_says_what_the_figures_are(finished):

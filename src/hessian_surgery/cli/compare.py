@@ -66,7 +66,7 @@ def compare(options: CompareOptions) -> None:
             print_notes([f"interrupted; the same command continues the trainings in {out}" if out else "interrupted"])
             raise
         content = fronts_dict(fronts, protocol, recorded_options(options), time.perf_counter() - started)
-        images = {f"{name} images": part["sha256"] for name, part in fronts.data.items() if part["sha256"]}
+        images = {f"{name} {fronts.noun}": part["sha256"] for name, part in fronts.data.items() if part["sha256"]}
         content["hashes"] = images | (opened.hashes if opened else {})
         if out is not None:
             write_fronts(out, fronts, content)

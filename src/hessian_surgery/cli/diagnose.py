@@ -109,7 +109,6 @@ def diagnosis_dict(
     found: Diagnosis, opened: OpenedModel, config: OperationConfig, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what `diagnose --json` prints and `diagnosis.json` holds."""
-    noun = opened.parts.calibration.noun
     return {
         "schema_version": SCHEMA_VERSION,
         **found.as_dict(),
@@ -117,7 +116,7 @@ def diagnosis_dict(
         "seed": config.seed,
         "inputs": dict(inputs),
         "hashes": {
-            f"calibration {noun}": found.data["calibration"]["sha256"],
+            f"calibration {found.noun}": found.data["calibration"]["sha256"],
             **opened.hashes,
         },
         "environment": environment(opened.classifier.device),

@@ -115,7 +115,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     """Print class accuracies, the structure of S if there are spikes, the forecast, the advice."""
     found = diagnosis.spikes
     spikes = range(0 if found is None else min(len(found.eigenvalues), 9))
-    response = ", and its response to each spike λ (pp per 0.01 of amplitude)" if spikes else " on calibration images"
+    response = ", and its response to each spike λ (pp per 0.01 of amplitude)" if spikes else " on the calibration data"
     console.print(f"[italic]Accuracy{response}[/]", highlight=False)
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("class", overflow="ellipsis", max_width=12)

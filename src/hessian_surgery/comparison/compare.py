@@ -24,6 +24,7 @@ from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.leaks import HashedPart, find_copies, find_leaks, hash_part, hash_training
 from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.errors import InputError
+from hessian_surgery.evidence.noun import said_of
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
@@ -77,7 +78,8 @@ def compare(
         observer.expect(partial(expected_comparison, original, protocol, splits, terms))
         base, results = _run_all(original, protocol, splits, terms, Path(folder) if folder else None, observer)
         observer.stage(EVIDENCE_STAGE, 0, 1)
-        fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings)
+        warnings = tuple(said_of(warning, images.noun, images.classes) for warning in warnings)
+        fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings, noun=images.noun)
     return _dated(fronts, type(original.classifier.module).__name__, images, hashed.hashes)
 
 

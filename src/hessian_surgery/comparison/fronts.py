@@ -26,6 +26,7 @@ from hessian_surgery.comparison.row import REFERENCES, Row, make_row
 from hessian_surgery.comparison.run_context import EntryResult
 from hessian_surgery.comparison.terms import describe_terms
 from hessian_surgery.comparison.verdicts import count_verdicts
+from hessian_surgery.data.labelled import Noun
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.difference import Difference
@@ -61,6 +62,7 @@ class Fronts:
         date: when it was made, UTC.
         model: the module's class.
         data: of the images: how many `images`, and their hash (`sha256`).
+        noun: what samples are called, "images" or "samples".
 
     Example:
         >>> fronts.row("class-bias", fronts.headline).sigma < fronts.base["sigma"]
@@ -85,6 +87,7 @@ class Fronts:
     date: str = ""
     model: str = ""
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
+    noun: Noun = "images"
 
     __repr__ = short_repr
 
@@ -93,6 +96,7 @@ class Fronts:
         return {
             "classes": list(self.classes),
             "images": self.images,
+            "noun": self.noun,
             "splits": self.splits,
             "headline": self.headline,
             "asked": describe_terms(self.terms),

@@ -53,9 +53,10 @@ def _verdicts(row: Row) -> str:
 def to_markdown(fronts: Fronts) -> str:
     """Write the table, the advice and each direction's share of class bias as Markdown."""
     base = fronts.base
+    noun = fronts.noun
     lines = [
-        f"{len(fronts.classes)} classes, {fronts.images:,} images, {fronts.splits} splits. Figures are means over "
-        "splits on held-out images, ± the standard error from a bootstrap over images; differences of σ are without "
+        f"{len(fronts.classes)} classes, {fronts.images:,} {noun}, {fronts.splits} splits. Figures are means over "
+        f"splits on held-out {noun}, ± the standard error from a bootstrap over {noun}; differences of σ are without "
         "sampling noise. The model as it is: accuracy "
         f"{100 * base['accuracy']:.2f} %, balanced {100 * base['balanced_accuracy']:.2f} %, σ "
         f"{100 * base['sigma']:.2f} pp, worst class {100 * base['worst']:.1f} %. "

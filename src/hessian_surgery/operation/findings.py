@@ -84,6 +84,12 @@ class Findings:
         """The same with a verdict."""
         return replace(self, verdict=replace(verdict, sentence=self.said(verdict.sentence)))
 
+    def with_simpler(self, simpler: Simpler | None) -> "Findings":
+        """The same with a comparison; its intervals are as long as the others."""
+        if simpler is not None and self.folds is not None:
+            simpler = replace(simpler, tests=simpler.tests.widened(ALIKE))
+        return replace(self, simpler=simpler)
+
     def as_dict(self) -> dict[str, Any]:
         """What `result.json` holds of it, without the metrics."""
         return {

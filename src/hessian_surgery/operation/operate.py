@@ -189,7 +189,7 @@ def _operate(
     findings = make_findings(
         calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature, noun=data.noun
     )
-    findings = replace(findings, changed=changed, simpler=_simpler(held, done, seed))
+    findings = replace(findings, changed=changed).with_simpler(_simpler(held, done, seed))
     outcome = Outcome(
         config=problem.config,
         findings=findings,

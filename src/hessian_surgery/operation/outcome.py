@@ -228,11 +228,8 @@ def load_findings(folder: Path) -> Findings:
         noun=result.get("noun", "images"),
     )
     changed = result.get("changed")
-    return replace(
-        findings,
-        changed=changed and WeightChanges.from_dict(changed),
-        simpler=load_simpler(parts[1], tensors, result),
-    )
+    findings = replace(findings, changed=changed and WeightChanges.from_dict(changed))
+    return findings.with_simpler(load_simpler(parts[1], tensors, result))
 
 
 def _checked(acceptance: dict[str, Any] | None, heldout: BeforeAfter) -> tuple[CheckedCriterion, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from hessian_surgery.data.data_hash import data_hash
-from hessian_surgery.data.labelled import Data, as_part
+from hessian_surgery.data.labelled import Data, Noun, as_part
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma
@@ -80,6 +80,7 @@ class Diagnosis:
         date: when it was made, UTC.
         model: the module's class.
         data: of the calibration images: how many `images`, and their hash (`sha256`).
+        noun: what samples are called, "images" or "samples".
         spikes: None if they were not asked for.
 
     Example:
@@ -98,6 +99,7 @@ class Diagnosis:
     date: str
     model: str
     data: dict[str, dict[str, Any]]
+    noun: Noun = "images"
     spikes: SpikeDiagnosis | None = None
 
     __repr__ = short_repr
@@ -180,6 +182,7 @@ def _describe(problem: Problem[Any], before: Answers, goal: SurgeryConfig, found
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         model=type(problem.classifier.module).__name__,
         data={"calibration": {"images": len(data), "sha256": data_hash(data)}},
+        noun=data.noun,
         spikes=found,
     )
 

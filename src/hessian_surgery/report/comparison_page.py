@@ -13,6 +13,7 @@ from hessian_surgery.report.provenance import facts_of, reproduction, subject
 def comparison_page(content: dict[str, Any]) -> str:
     """Make the whole page from the contents of `compare.json`."""
     base = content["base"]
+    noun = _noun(content)
     labels = {"accuracy": "Accuracy", "balanced_accuracy": "Balanced", "sigma": "σ", "worst": "Worst class"}
     figures = {
         label: f"<strong>{percent(base[key])}</strong> {'pp' if key == 'sigma' else '%'}"
@@ -20,8 +21,8 @@ def comparison_page(content: dict[str, Any]) -> str:
     }
     opening = (
         f'<p class="verdict advice">{text(content["advice"]["sentence"])}</p>{tiles(figures)}'
-        f'<p class="note">The model as it is: {content["images"]:,} images in {len(content["classes"])} classes, '
-        f"split into calibration and held-out images {content['splits']} times; means over the held-out images.</p>"
+        f'<p class="note">The model as it is: {content["images"]:,} {noun} in {len(content["classes"])} classes, '
+        f"split into calibration and held-out {noun} {content['splits']} times; means over the held-out {noun}.</p>"
     )
     if "asked" in content:
         opening += f'<p class="note">{text(content["asked"]["sentence"])}</p>'
@@ -39,18 +40,25 @@ def front_section(content: dict[str, Any], opening: str = "") -> Section:
         opening: HTML above them.
     """
     methods = content["methods"]
+    noun = _noun(content)
     drawn = (page_charts.front(methods, content["base"], figure) for figure in FRONT_LABELS)
     words = (
-        f'{opening}<p class="note">Means over the held-out images of {content["splits"]} splits. Accuracy grows to '
+        f'{opening}<p class="note">Means over the held-out {noun} of {content["splits"]} splits. Accuracy grows to '
         "the right; classes are more even where σ is lower and the worst class is higher. Bars are standard errors; "
         "▼ and ▲ mark a σ significantly below or above that of class bias at the same accuracy, ⇄ a trade-off: a "
         "higher σ with more accuracy than class bias has anywhere. Differences of σ are without sampling noise.</p>"
     )
     against = "σ against class bias pp"
     head = ("method", "budget pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "largest loss pp", against)
-    rows = table(head, merge_budgets(map(_row, methods)), "Every method at every budget, on held-out images", "numbers")
+    caption = f"Every method at every budget, on held-out {noun}"
+    rows = table(head, merge_budgets(map(_row, methods)), caption, "numbers")
     body = words + side_by_side(*drawn) + page_charts.front_legend(methods) + rows
     return Section("front", "The front: σ and worst class against accuracy", body)
+
+
+def _noun(content: dict[str, Any]) -> str:
+    """What samples are called; comparisons of earlier versions are of images."""
+    return str(content.get("noun", "images"))
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:

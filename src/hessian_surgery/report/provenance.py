@@ -51,13 +51,14 @@ def subject(content: Mapping[str, Any]) -> str:
         return ""
     source = content["inputs"].get("checkpoint") or content["inputs"].get("model")
     model = content["model"] + (f" ({source})" if source else "")
-    images = []
+    noun = content.get("noun", "images")
+    sizes = []
     for part in content["data"].values():
-        images += [f"{part['images']:,} images", *([f"SHA-256 {part['sha256'][:12]}…"] if part["sha256"] else [])]
+        sizes += [f"{part['images']:,} {noun}", *([f"SHA-256 {part['sha256'][:12]}…"] if part["sha256"] else [])]
     sources = ("data", "calibration_data", "heldout_data", "logits")
     given = [content["inputs"][key] for key in sources if key in content["inputs"]]
     day = content["date"][:16].replace("T", " ")
-    return f'<p class="note">Model {text(model)}; data {text(", ".join([*given, *images]))}; {day} UTC.</p>'
+    return f'<p class="note">Model {text(model)}; data {text(", ".join([*given, *sizes]))}; {day} UTC.</p>'
 
 
 def facts_of(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 TRUST = 0.5
 # A silent stage is taken to last longer by this share of its silence, at least; and by all the time
 # by which it is overdue.
-SILENT = 0.1
+SILENT = 0.25
 
 
 @dataclass(frozen=True)

@@ -66,3 +66,11 @@ def test_no_room_below_names_an_option():
     assert len(below) > 150
     found = [(path.name, text) for path in below for text in texts(path) if re.search(r"(^|[\s(/'\"])--[a-z]", text)]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    "path", ["outputs/seed=3/model.pt", "outputs/seed=007/model.pt", "/mnt/training_data/a.pt", r"C:\max_drop\a.pt"]
+)
+def test_paths_stay_as_they_are(path):
+    text = f"checkpoint: {path} has other tensors"
+    assert as_options(text, OperateOptions) == f"--{text}"

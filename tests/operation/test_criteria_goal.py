@@ -7,8 +7,8 @@ import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.evidence.class_noise import class_noise
 from hessian_surgery.model.smallnet import SmallNet
-from hessian_surgery.operation.acceptance_criteria import as_criteria, unmet
-from hessian_surgery.operation.criteria_goal import aim_at_criteria
+from hessian_surgery.operation.acceptance_criteria import as_criteria, check_criteria
+from hessian_surgery.operation.criteria_goal import aim_at_criteria, config_to_count
 from hessian_surgery.operation.goal import Goal
 
 NAMES = ("ant", "bee", "cat", "dog")
@@ -22,7 +22,7 @@ def test_minima_that_are_met_and_drops_are_limits_the_others_are_targets():
     # The dog's own limit of 0.85 is stricter than both of its criteria.
     assert found.limits.tolist() == [-np.inf, -np.inf, 0.78, 0.85]
     assert found.targets == {0: 0.75, 1: 0.75}
-    assert found.limit_surety.tolist() == [0, 0, 1.28, 0]
+    assert found.limit_surety.tolist() == [0, 0, 1.28, 1.28]
     assert (found.floor, found.aim) == (GOAL.floor, GOAL.aim)
 
 
@@ -53,7 +53,7 @@ def planned(accept, start, parts):
 def test_a_plan_within_drops_breaks_fewer(_trained, digits_parts):
     accept = {"maximum_drop": "2pp"}
     without, planned_for = (
-        unmet(as_criteria(accept, digits_parts.heldout.classes), found)
+        [one for one in check_criteria(as_criteria(accept, digits_parts.heldout.classes), found) if not one.met]
         for found in planned(accept, _trained, digits_parts)
     )
     assert len(planned_for) < len(without)
@@ -70,3 +70,18 @@ def test_a_criterion_out_of_reach_is_reported_not_refused(trained, digits_parts)
     outcome = operate(trained, digits_parts, hs.SurgeryConfig(), accept={"minimum_accuracy": 1.0})
     assert outcome.acceptance["failed"]
     assert outcome.findings.criteria[0].asked == 1
+
+
+def test_a_minimum_counts_as_an_aim_where_cost_is_estimated():
+    config = hs.SurgeryConfig()
+    assert config_to_count(config, None) is config
+    assert config_to_count(config, as_criteria({"maximum_drop": 0.1}, NAMES)).targets == {}
+    assert config_to_count(config, as_criteria({"minimum_accuracy": 0.6}, NAMES)).targets
+    own = hs.SurgeryConfig(targets={"ant": 0.7})
+    assert config_to_count(own, as_criteria({"minimum_accuracy": 0.6}, NAMES)) is own
+
+
+def test_a_target_that_can_be_reached_alone_is_not_refused_because_of_criteria(trained, digits_parts):
+    config = hs.SurgeryConfig(targets={"9": 0.4})
+    outcome = operate(trained, digits_parts, config, accept={"classes": {"8": {"minimum_accuracy": 0.99}}})
+    assert outcome.acceptance["failed"]

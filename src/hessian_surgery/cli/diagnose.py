@@ -71,7 +71,10 @@ def read_spikes(options: DiagnoseOptions) -> Spikes | None:
     if text == "auto":
         return "auto"
     if text is not None:
-        return parse_whole_numbers("spikes", text)[0]
+        numbers = parse_whole_numbers("spikes", text)
+        if len(numbers) > 1:
+            raise InputError(f"spikes: got {text!r}; give one number, or auto")
+        return numbers[0]
     about_spikes = ("preset", "sensitivity", "epsilon", "dry_run", *(own.name for own in fields(SpikeSearch)))
     for name in about_spikes:
         value = getattr(options, name, None)

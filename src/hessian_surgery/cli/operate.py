@@ -22,6 +22,7 @@ from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.operation.acceptance_criteria import Criteria, read_criteria
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.cost import check_memory, estimate_cost, try_operation
+from hessian_surgery.operation.criteria_goal import config_to_count
 from hessian_surgery.operation.folds import check_folds
 from hessian_surgery.operation.operate import operate as operate_on_model
 from hessian_surgery.operation.outcome import Outcome, read_result
@@ -46,7 +47,7 @@ def operate(options: OperateOptions) -> None:
     if criteria is not None:
         criteria.check_names(opened.parts.heldout.classes)
     if options.dry_run:
-        show_cost(opened, config, options.as_json, options.folds, front=not options.quick)
+        show_cost(opened, config_to_count(config, criteria), options.as_json, options.folds, front=not options.quick)
         return
     make_folder(options.figures, "figures")
     with claimed(options.out):

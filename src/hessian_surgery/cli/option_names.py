@@ -29,7 +29,7 @@ QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 # A setting as Python writes it: max_drop=0.03, protect=('cat', 'dog'), targets={'cat': 0.8}.
 NAMES = rf"\((?:[^()'\"]|{QUOTED})*\)"
 TABLE = rf"\{{(?:[^{{}}'\"]|{QUOTED})*\}}"
-SETTING = re.compile(rf"(?<![\w-])(\w+)=({QUOTED}|{NAMES}|{TABLE}|[\w+-]+(?:\.\w+)*)(, (?=\w+=))?")
+SETTING = re.compile(rf"(?<![\w/\\-])(\w+)=({QUOTED}|{NAMES}|{TABLE}|[\w+-]+(?:\.\w+)*)(, (?=\w+=))?")
 
 
 def as_options(text: str, kind: type | None = None) -> str:
@@ -49,14 +49,16 @@ def as_options(text: str, kind: type | None = None) -> str:
     text = SETTING.sub(setting, text)
     text = re.sub(r"^\w+(?=:)", lambda found: own.get(found.group(), found.group()), text)
     # Elsewhere a word could be just a word, unless it has an underscore.
-    return re.sub(r"(?<![\w'.-])[a-z]+_[a-z_]+(?![\w'.])", lambda found: every.get(found.group(), found.group()), text)
+    return re.sub(
+        r"(?<![\w'./\\-])[a-z]+_[a-z_]+(?![\w'./\\])", lambda found: every.get(found.group(), found.group()), text
+    )
 
 
 def _written(value: str) -> str:
     """A value of Python's as the command line takes it, after a space; nothing for True."""
     try:
         read = ast.literal_eval(value)
-    except ValueError:  # a stand-in, such as N
+    except (ValueError, SyntaxError):  # a stand-in, such as N
         return f" {value}"
     if read is True:
         return ""

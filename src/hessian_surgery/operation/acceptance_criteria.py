@@ -124,11 +124,6 @@ def check_criteria(criteria: Criteria, images: BeforeAfter) -> tuple[CheckedCrit
     return tuple(found)
 
 
-def unmet(criteria: Criteria, images: BeforeAfter) -> list[str]:
-    """The criteria that the patched model does not meet on these images, a sentence for each."""
-    return [criterion.failure for criterion in check_criteria(criteria, images) if not criterion.met]
-
-
 def _limits(content: Mapping[str, Any], prefix: str, place: str) -> Limits:
     read: dict[str, float] = {}
     for key, value in content.items():

@@ -29,31 +29,33 @@ def _advice(unmet: CheckedCriterion, outcome: Outcome) -> str | None:
     """
     if outcome.findings.asked.budget is None:
         return None
+    if unmet.criterion == "maximum_drop":
+        return "the plan kept to it on the calibration images: give more of these, or plan with a smaller drop"
     predicted = _predicted(unmet, outcome)
     if predicted is not None:
         return predicted
-    if unmet.criterion == "maximum_drop":
-        return f"the plan kept to it on the calibration images: give more of these, or less than {unmet.asked:g}"
     untold = ", and no budget tried is predicted to meet it" if outcome.front else ""
     return f"the plan aimed at it{untold}: give limits or budget more room, or ask for less"
 
 
 def _predicted(unmet: CheckedCriterion, outcome: Outcome) -> str | None:
-    """The point of the front nearest to the run that is predicted to meet a criterion, if any is.
+    """The point of the front nearest to the run that is predicted to reach a minimum, if any is.
 
-    Accuracies before and after are those of the calibration images. What was done, and what would
-    do nothing, are no advice.
+    Accuracies before and after are those of the calibration images. The run's own settings, and
+    what would do nothing, are no advice.
     """
     front, asked = outcome.front, outcome.findings.asked
     if front is None or asked.budget is None:
         return None
     j = outcome.findings.heldout.classes.index(unmet.name)
     base = front["base"]["per_class"]
-    least = unmet.asked if unmet.criterion == "minimum_accuracy" else base[j] - unmet.asked
     done = getattr(outcome.iterations[0], "predicted", base)
-    useless = (base, done)
     meeting = [
-        point for point in front["points"] if point["per_class"][j] >= least and point["per_class"] not in useless
+        point
+        for point in front["points"]
+        if point["per_class"][j] >= unmet.asked
+        and point["per_class"] not in (base, done)
+        and (point["objective"], point["budget"]) != (asked.aim, asked.budget)
     ]
     if not meeting:
         return None

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from hessian_surgery.operation.acceptance_criteria import Criteria
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.types import Array
 
@@ -26,11 +27,19 @@ def aim_at_criteria(goal: Goal, criteria: Criteria, base: Array, classes: tuple[
     most = np.array([np.inf if one.maximum_drop is None else one.maximum_drop for one in asked])
     short = base - goal.known_noise.expected < least
     limits = np.maximum(base - most, np.where(short, -np.inf, np.minimum(least, base)))
-    stricter = limits > goal.limits
     targets = {int(j): max(float(least[j]), goal.targets.get(int(j), 0.0)) for j in np.flatnonzero(short)}
     return replace(
         goal,
         limits=np.maximum(limits, goal.limits),
         targets={**goal.targets, **targets},
-        limit_surety=np.where(stricter, goal.surety, goal.limit_surety),
+        limit_surety=np.where(np.isfinite(limits), goal.surety, goal.limit_surety),
     )
+
+
+def config_to_count(config: OperationConfig, criteria: Criteria | None) -> OperationConfig:
+    """The config for estimates of cost: a minimum that is not met yet is an aim like a target."""
+    if criteria is None or not isinstance(config, SurgeryConfig) or config.targets:
+        return config
+    limits = {"every": criteria.every, **criteria.classes}
+    least = {name: one.minimum_accuracy for name, one in limits.items() if one.minimum_accuracy is not None}
+    return replace(config, targets=least)

@@ -94,10 +94,12 @@ class Forecast:
         first, second = figures if self.asked.aim == "sigma" else reversed(figures)
         named = [f"{name} {seen} % (wanted {100 * self.asked.targets[name]:g})" for name, seen in self.targets.items()]
         words = ", ".join([*named, figures[first], figures[second]])
-        source = "from class biases alone, judged on images that they were not fitted to"
+        source = "from class biases alone, judged on data that they were not fitted to"
         if not self.reachable:
             return f"Forecast: class biases would do {words} {budget}, but this head has none that operate may move."
-        return f"Forecast: at least about {words} {budget} ({source}; other weights may add to it)."
+        short = any(seen.after < self.asked.targets[name] for name, seen in self.targets.items())
+        refused = " operate refuses targets that no step is predicted to reach." if short else ""
+        return f"Forecast: at least about {words} {budget} ({source}; other weights may add to it).{refused}"
 
     def as_dict(self) -> dict[str, Any]:
         """The form that `diagnosis.json` holds."""

@@ -54,7 +54,7 @@ def predict_front(
             seen = chosen.step.rates if is_worth_a_step(gain) else nothing.rates
             point = {"objective": aim, "budget": budget, "accuracy": seen.accuracy, "sigma": seen.sigma}
             points.append(point | {"per_class": seen.per_class.tolist()})
-    return {"protected": np.flatnonzero(np.isfinite(goal.limits)).tolist(), "points": points}
+    return {"points": points}
 
 
 def banded(points: list[dict[str, Any]], fitted: Array, held: Array) -> list[dict[str, Any]]:

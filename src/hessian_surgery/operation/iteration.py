@@ -120,7 +120,12 @@ def _require_targets(problem: Problem[SurgeryConfig], goal: Goal, found: Survey)
     """Raise Infeasible if the targets cannot be reached; criteria that cannot are reported."""
     classes = problem.calibration_data.classes
     named = {classes.index(name): value for name, value in problem.config.targets.items()}
-    require_reachable(replace(goal, targets=named), found.candidates.steps, classes)
+    wanted = replace(goal, targets=named)
+    steps = found.candidates.steps
+    if named and named != dict(goal.targets):
+        # The steps so far aim at criteria as well.
+        steps += found.candidates_for(wanted).steps
+    require_reachable(wanted, steps, classes)
 
 
 def try_proposal(problem: Problem[SurgeryConfig], goal: Goal, found: Survey, proposal: Proposal) -> TriedStep | None:

@@ -26,6 +26,7 @@ from hessian_surgery.operation.accepted import with_criteria
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.cost import check_memory
+from hessian_surgery.operation.criteria_goal import config_to_count
 from hessian_surgery.operation.driver import Ending, run_in_folder, why_ended
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.expected import expected_operation
@@ -69,12 +70,11 @@ def operate(
         training_data: images that the model was trained on; directions come from these.
         calibration_data: images that decisions are made on; if there are enough, directions too.
         heldout_data: images that only the report sees.
-        folds: instead of held-out data, for few images: so many operations, each without one fold
-            of the calibration images and judged on it; the mean of their steps is delivered.
+        folds: instead of held-out data: the mean step of so many operations, each without one fold
+            of the calibration images and judged on it.
         config: the settings; `SurgeryConfig()` by default, or a `LoopConfig` for the paper's loop.
         accept: criteria for the held-out images, such as `{"maximum_drop": 0.03}`, or a TOML file.
-        stored_as: dtypes by tensor name, the module's by default, that patched weights are rounded
-            to before they are measured: those of the file that they will be saved to.
+        stored_as: dtypes by tensor name that patched weights are rounded to, as in their file.
         folder: gets history and state after each iteration, so that a killed run can be resumed.
         resume: continue from the state in `folder`, if there is one.
         front: also predict other objectives and budgets, for the report's explorer; not with folds.
@@ -97,10 +97,12 @@ def operate(
     criteria = as_criteria(accept, calibration.classes)
     config = config or SurgeryConfig()
     with watched(observer, progress) as observer:
-        check_memory(as_classifier(model), training, calibration, heldout, config)
+        counted = config_to_count(config, criteria)
+        check_memory(as_classifier(model), training, calibration, heldout, counted)
         inputs = check_inputs(model, training, calibration, config)
         checked = check_judge(inputs, training, heldout, folds)
-        observer.expect(partial(expected_operation, inputs, training, checked.heldout, folds, front))
+        costed = replace(inputs, config=counted)
+        observer.expect(partial(expected_operation, costed, training, checked.heldout, folds, front))
         outcome = _begin(inputs, checked, criteria, front, kept, observer)
     return replace(outcome, seconds=time.perf_counter() - started)
 

@@ -33,6 +33,7 @@ from hessian_surgery.operation.iteration_record import Gain, Responses
 from hessian_surgery.operation.ladder import climb
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
+from hessian_surgery.operation.protection import protection
 from hessian_surgery.operation.starting_goal import starting_goal
 from hessian_surgery.operation.surrogate import Surrogate
 from hessian_surgery.types import Array
@@ -234,10 +235,12 @@ def _told(after: AfterCoefficients, with_targets: bool, observer: Observer) -> A
 def find_front(problem: Problem[SurgeryConfig], found: Survey) -> dict[str, Any]:
     """Predictions for other objectives and budgets, without targets."""
     config = problem.config
-    free = operation_goal(replace(problem, config=replace(config, targets={})))
+    untargeted = replace(problem, config=replace(config, targets={}))
+    free = operation_goal(untargeted)
     aimed = operation_goal(problem).targets
     known: dict[Target, Candidates] = {} if aimed else {config.target: found.candidates}
-    return predict_front(found.surrogate, replace(free, targets={}), known, found.candidates_for, config.seed)
+    points = predict_front(found.surrogate, replace(free, targets={}), known, found.candidates_for, config.seed)
+    return {"protected": protection(untargeted).protected.nonzero()[0].tolist(), **points}
 
 
 def find_responses(surrogate: Surrogate, labels: Sequence[str]) -> Responses:

@@ -10,7 +10,7 @@ from torch import nn
 
 from hessian_surgery.data.data_hash import data_hash
 from hessian_surgery.data.labelled import Data, Noun, as_part
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma
 from hessian_surgery.model.classifier import Classifier
@@ -53,7 +53,7 @@ class SpikeDiagnosis:
 
     Example:
         >>> parts = {"training_data": train, "calibration_data": calibration}
-        >>> found = hs.diagnose(model, **parts, spikes=True)
+        >>> found = hs.diagnose(model, **parts, spikes="auto")
         >>> len(found.spikes.eigenvalues) == len(found.spikes.residuals)
         True
     """
@@ -147,6 +147,7 @@ def diagnose(
     """
     if spikes is None and epsilon is not None:
         raise InputError(f"epsilon: got {epsilon:g}, but no spikes are probed; give spikes as well")
+    require(not isinstance(spikes, bool), "spikes", spikes, "a number, 'auto', or None")
     config = config or SurgeryConfig()
     goal = as_surgery(config)
     calibration = as_part(calibration_data, "calibration_data")
@@ -233,7 +234,7 @@ def recommend(metrics: Metrics, structure: SensitivityStructure | None = None) -
         return (
             f"Look at the inputs first: balanced accuracy is {100 * metrics.balanced_accuracy:.0f} %"
             f"{', and no class responds to any spike' if unmoved else ', near chance'}; "
-            "check checkpoint, normalisation, image size and the order of the classes."
+            "check checkpoint, normalisation, size of the inputs and the order of the classes."
         )
     if metrics.sigma < above_noise(len(accuracy)) * noise:
         return f"Hardly worth operating: {spread}; this close to noise, gains were mostly lost in it."

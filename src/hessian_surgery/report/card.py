@@ -33,7 +33,8 @@ def model_card(run: Run) -> str:
         f"## Limits\n\n{_limits(run)}",
         f"## How it was made\n\n{_making(run)}",
     ]
-    said = [*map(run.findings.said, parts[:-1]), parts[-1]]
+    # The first and the last name files.
+    said = [parts[0], *map(run.findings.said, parts[1:-1]), parts[-1]]
     return "\n\n".join(part for part in said if part) + "\n"
 
 

@@ -1,4 +1,5 @@
 import json
+from html import unescape
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hessian_surgery.data.splits import join_sets
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.model.smallnet import SmallNet
+from hessian_surgery.report.comparison_page import comparison_page
 from hessian_surgery.report.markdown import plain
 from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 
@@ -67,8 +69,10 @@ def test_every_method_is_held_to_the_goal_and_the_limits(run, capsys, checkpoint
     free, held = lost[False], lost[True]
     assert free["asked"]["protect"] is None
     assert (held["asked"]["aim"], held["asked"]["protect"], held["asked"]["max_drop"]) == ("worst", ["3"], 0.005)
-    assert held["asked"]["sentence"] == "Every method aims at a better worst class; 3 may lose 0.5 pp each."
+    assert held["asked"]["sentence"] == "Every post-hoc method aims at a better worst class; 3 may lose 0.5 pp each."
     assert "the worst class's error" in held["advice"]["sentence"]
+    note = "are about σ alone; the advice is about the worst class's error."
+    assert [note in unescape(comparison_page(content)) for content in (free, held)] == [False, True]
     for name in ("class-bias", "vector-scaling", "operate"):
         one, other = (next(r for r in c["methods"] if r["name"] == name) for c in (free, held))
         assert one["sigma"] != other["sigma"]

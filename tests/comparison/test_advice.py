@@ -7,8 +7,8 @@ from scipy import stats
 
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.comparison.advice import advise
+from hessian_surgery.comparison.against_bias import AgainstBias
 from hessian_surgery.comparison.fronts import Fronts
-from hessian_surgery.comparison.gain import Gain
 from hessian_surgery.comparison.row import Row
 from hessian_surgery.comparison.tables import to_markdown
 from hessian_surgery.evidence.difference import Difference
@@ -37,8 +37,10 @@ def fronts(gains, bias_effect=-0.05, bias=None):
         rows=(bias or row("class-bias"), *(row(name) for name in gains)),
         at_headline={},
         bias_effect=effect,
-        gains={
-            name: Gain(around(sigma), around(sigma), around(accuracy), around(bias_effect + sigma), around(accuracy))
+        against_bias={
+            name: AgainstBias(
+                around(sigma), around(sigma), around(accuracy), around(bias_effect + sigma), around(accuracy)
+            )
             for name, (sigma, accuracy) in gains.items()
         },
         bias_shares={"spikes": [0.9, 0.5]},
@@ -145,23 +147,85 @@ def test_the_markdown_has_a_line_for_each_row_and_the_advice():
 def test_accuracy_bought_with_spread_is_no_gain():
     """It is ahead at its own accuracy only because class bias has no point there."""
     given = fronts({"tau-norm": (-0.001, 0.02)})
-    worse = replace(given.gains["tau-norm"], figure_at_budget=around(0.03))
-    assert advise(replace(given, gains={"tau-norm": worse})).method == "class-bias"
+    worse = replace(given.against_bias["tau-norm"], figure_at_budget=around(0.03))
+    assert advise(replace(given, against_bias={"tau-norm": worse})).method == "class-bias"
 
 
 def test_a_method_that_leaves_the_model_alone_is_no_gain():
     """Class bias overfits, so even a method that does nothing is more accurate."""
     given = fronts({"logit-adjustment": (0.0, 0.02)}, bias_effect=-0.004)
-    idle = replace(given.gains["logit-adjustment"], figure_change=around(0.0), accuracy_change=around(0.0))
-    assert advise(replace(given, gains={"logit-adjustment": idle})).method == "nothing"
+    idle = replace(given.against_bias["logit-adjustment"], figure_change=around(0.0), accuracy_change=around(0.0))
+    assert advise(replace(given, against_bias={"logit-adjustment": idle})).method == "nothing"
 
 
 def test_another_method_may_lower_sigma_where_class_bias_does_not():
     given = fronts({"spikes": (0.0, 0.0)}, bias_effect=-0.004)
-    lowering = replace(given.gains["spikes"], figure_change=around(-0.02))
-    found = advise(replace(given, gains={"spikes": lowering}))
+    lowering = replace(given.against_bias["spikes"], figure_change=around(-0.02))
+    found = advise(replace(given, against_bias={"spikes": lowering}))
     assert found.method == "spikes"
     assert (
         "spikes changes σ by -2.00 [-2.98, -1.02] pp against the model as it is; "
         "class bias by -0.40 [-1.40, +0.60] pp, within noise." in found.sentence
     )
+
+
+def test_what_is_worse_beyond_noise_is_said_to_be_worse():
+    """Class bias raises σ by 1.5 [+0.5, +2.5] pp, and spikes lower it."""
+    given = fronts({"spikes": (0.0, 0.0)}, bias_effect=0.015)
+    lowering = replace(given.against_bias["spikes"], figure_change=around(-0.02))
+    sentence = advise(replace(given, against_bias={"spikes": lowering})).sentence
+    assert sentence.endswith("class bias by +1.50 [+0.50, +2.50] pp, which is worse.")
+
+
+def test_more_accuracy_and_a_lower_figure_is_not_called_noise():
+    """At the same budget σ is lower beyond noise, but not at the same accuracy."""
+    given = fronts({"last-layer": (0.0, 0.03)})
+    lower = replace(given.against_bias["last-layer"], figure_at_budget=around(-0.02))
+    found = advise(replace(given, against_bias={"last-layer": lower}))
+    assert found.method == "last-layer"
+    assert found.sentence.endswith("at the same budget; σ is lower too (-2.00 [-2.98, -1.02] pp).")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        # The resamples of both move together, so their difference is known better than either.
+        (0.018, "the lowest, spikes, is below it by 1.00 [0.06, 1.94] pp, but is not surely better than class bias"),
+        (0.03, "it differs from the lowest, spikes, within noise (+1.00 ["),
+    ],
+)
+def test_a_leader_may_be_above_one_that_is_not_sure(error, said):
+    given = fronts({"one-step": (-0.03, 0.0), "spikes": (-0.04, 0.0)})
+    sure = replace(given.against_bias["one-step"], figure=around(-0.03, 0.0132))
+    unsure = replace(given.against_bias["spikes"], figure=around(-0.04, error))
+    found = advise(replace(given, against_bias={"one-step": sure, "spikes": unsure}))
+    assert found.method == "one-step"
+    assert said in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("loop", "the loop has limits of its own"),
+        ("focal", "a training knows no limits"),
+        ("spikes+bulk", "a training knows no limits"),
+        ("focal+class-bias", "limits count from the trained model"),
+    ],
+)
+def test_what_does_not_obey_the_limits_is_told_with_the_reason_and_not_advised(name, why):
+    found = advise(fronts({name: (-0.1, 0.02), "spikes": (-0.002, 0.0)}))
+    assert found.method == "class-bias"
+    assert "the closest, spikes, differs within noise" in found.sentence
+    assert found.sentence.endswith(
+        f"Against class bias at a budget of 0.2 pp, {name} changes accuracy by +2.00 [+1.02, +2.98] pp and σ by "
+        f"-10.00 [-10.98, -9.02] pp, but {why}."
+    )
+    assert name not in advise(fronts({name: (0.0, 0.0), "spikes": (-0.002, 0.0)})).sentence
+
+
+def test_other_aims_are_noted_above_the_table():
+    given = fronts({"spikes": (-0.03, 0.0)})
+    assert "are about σ alone" not in to_markdown(given)
+    worst = replace(given, terms=SurgeryConfig(target="worst"))
+    said = "are about σ alone; the advice is about the worst class's error."
+    assert said in to_markdown(worst).partition("| method")[0]

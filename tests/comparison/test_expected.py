@@ -64,6 +64,10 @@ def test_a_dry_run_gives_seconds_by_stage(run, capsys, tmp_path):
     assert cost["seconds"] == pytest.approx(sum(stage["seconds"] for stage in cost["stages"]))
     assert not (tmp_path / "folder").exists()
     assert run(*arguments) == 0
-    assert "s in all" in capsys.readouterr().out
+    captured = capsys.readouterr()
+    assert "s in all" in captured.out
+    assert "trial 0/4" in captured.err
+    assert run(*arguments, "--preset", "loop", "--protect", "3") == 2
+    assert "protect: got '3', but the loop has no use" in capsys.readouterr().err
     assert run("compare", "--logits", "logits.safetensors", "--dry-run") == 2
     assert "leave out --dry-run" in capsys.readouterr().err

@@ -190,8 +190,8 @@ def test_a_split_that_failed_is_left_out():
     sigma, worst, change, gain = np.mean(expected, axis=0)
     assert (row.splits, row.reasons) == (2, {0: "why"})
     assert (row.sigma, row.worst, row.delta_accuracy) == pytest.approx((sigma, worst, change))
-    assert fronts.gains["some"].accuracy[0] == pytest.approx(gain)
-    assert np.isfinite(fronts.gains["some"].figure).all()
+    assert fronts.against_bias["some"].accuracy[0] == pytest.approx(gain)
+    assert np.isfinite(fronts.against_bias["some"].figure).all()
     assert (row.as_dict()["failed_splits"], row.as_dict()["reason"]) == ([0], "why")
 
 
@@ -245,7 +245,7 @@ def test_more_accuracy_with_a_higher_sigma_is_a_trade_off_and_never_behind():
 def test_entries_are_compared_by_what_was_aimed_at(terms, figure):
     labels = np.repeat(np.arange(3), 2000)
     fronts, _ = compared(labels, {n: predictions(labels, rate, 0) for n, rate in RATES.items()}, terms=terms)
-    gain = fronts.gains["other"]
+    gain = fronts.against_bias["other"]
     expected = [figure(np.array(RATES[name])) for name in ("other", "class-bias", "nothing")]
     if expected[0] is None:
         assert gain.figure[0] == fronts.row("other", 0.002).paired["class-bias"].difference

@@ -3,6 +3,7 @@
 import copy
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_json, write_text
-from hessian_surgery.operation.config import as_surgery
+from hessian_surgery.operation.config import OperationConfig, as_surgery
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.paper.config import LoopConfig
@@ -82,10 +83,12 @@ def show_seconds(options: CompareOptions, protocol: Protocol) -> None:
     """Show what each stage of the comparison would take, from a short trial of its passes."""
     if options.logits is not None:
         raise InputError(f"logits: got {options.logits}, from which little has to be computed; leave out --dry-run")
-    config = choose_config(options)
+    config = _choose(options)
     opened, images = open_with_images(options)
     model = open_compared(opened.model, images, opened.parts.training, config)
-    stages = expected_comparison(model, protocol, protocol.make_splits(images), as_surgery(config))
+    splits = protocol.make_splits(images)
+    with ShownProgress(notes()) as bar:
+        stages = expected_comparison(model, protocol, splits, as_surgery(config), partial(bar.stage, "trial"))
     if options.as_json:
         rows = [{"name": stage.name, "seconds": stage.seconds} for stage in stages]
         print_json({"stages": rows, "seconds": sum(stage.seconds for stage in stages)})
@@ -94,11 +97,17 @@ def show_seconds(options: CompareOptions, protocol: Protocol) -> None:
         print_notes(opened.remarks)
 
 
-def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, OpenedModel | None]:
-    """Run the comparison; return it with the model, or None if there are only logits."""
+def _choose(options: CompareOptions) -> OperationConfig:
+    """The configuration; a loop's preset refuses the options that it has no use for."""
     config = choose_config(options)
     if isinstance(config, LoopConfig):
         refuse_unused(options, config)
+    return config
+
+
+def _compare(options: CompareOptions, protocol: Protocol) -> tuple[Fronts, OpenedModel | None]:
+    """Run the comparison; return it with the model, or None if there are only logits."""
+    config = _choose(options)
     if options.logits is not None:
         outputs = load_logits(options.logits)
         with ShownProgress(notes()) as observer:

@@ -10,7 +10,7 @@ from rich.table import Table
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.tables import table_rows
-from hessian_surgery.comparison.terms import terms_sentence
+from hessian_surgery.comparison.terms import marks_note, terms_sentence
 from hessian_surgery.curvature.memory import sized
 from hessian_surgery.evidence.deciles import MANY_CLASSES, MOST, left_out, shown_classes
 from hessian_surgery.operation.answer_text import answer_parts
@@ -215,7 +215,8 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
     console.print(
         f"The model as it is, on held-out halves: accuracy {base['accuracy']:.2f} %, σ {base['sigma']:.2f} pp, worst "
         f"class {base['worst']:.1f} %. Budgets hold on the calibration halves; all figures in percentage points, "
-        f"differences of σ without sampling noise. {escape(terms_sentence(fronts.terms))}\n",
+        f"differences of σ without sampling noise. {escape(terms_sentence(fronts.terms))} "
+        f"{marks_note(fronts.terms)}\n",
         highlight=False,
     )
     words = ("method", "largest loss", "σ against class bias")

@@ -2,18 +2,21 @@
 
 Who is recommended is decided by intervals that are corrected for the number of methods, because the
 best of ten often beats class bias by luck alone. What is said of a difference is its 95 % interval,
-as in the table: it is "within noise" only if that includes 0.
+as in the table: it is "within noise" only if that includes 0. An entry that does not obey the
+limits is never recommended; what it gains is told with the reason.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hessian_surgery.comparison.bootstrap import difference
 from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.terms import figure_name, why_unlimited
 from hessian_surgery.evidence.difference import Difference
 
 # Class bias itself, and the controls: none of these competes with class bias.
 CONTROLS = ("nothing", "temperature", "class-bias", "random")
-# So many trade-offs are named.
+# So many trade-offs are named, and so many gains of entries that do not obey the limits.
 TRADES = 2
 
 
@@ -41,19 +44,22 @@ class Contest:
     Attributes:
         fronts: the comparison.
         names: the contenders.
+        unlimited: entries that would be, but do not obey the limits.
         figure: the figure that was aimed at, in words.
         where: where it is compared, in words.
     """
 
     fronts: Fronts
     names: tuple[str, ...]
+    unlimited: tuple[str, ...]
     figure: str
     where: str
 
     def compared(self, what: str, surely: bool = False) -> dict[str, Difference]:
-        """A field of every contender's `Gain`; `surely` corrects for how many there are."""
+        """A field of each `AgainstBias`; `surely` corrects for the number of contenders."""
         level = 0.05 / max(1, len(self.names)) if surely else 0.05
-        return {name: difference(getattr(self.fronts.gains[name], what), level) for name in self.names}
+        found = self.fronts.against_bias
+        return {name: difference(getattr(found[name], what), level) for name in (*self.names, *self.unlimited)}
 
 
 def advise(fronts: Fronts) -> Advice:
@@ -70,25 +76,30 @@ def advise(fronts: Fronts) -> Advice:
     lowered = contest.compared("figure_change", surely=True)
     raised = contest.compared("accuracy_change", surely=True)
     # A method that leaves the model alone is no gain, however badly class bias does.
-    effective = [n for n in contest.names if lowered[n].interval[1] < 0 or raised[n].interval[0] > 0]
+    improved = [n for n in lowered if _side(lowered[n]) == "below" or _side(raised[n]) == "above"]
+    effective = [name for name in improved if name in contest.names]
     found = _leader(contest, effective) or _gainer(contest, effective) or _simplest(contest, effective)
-    return Advice(found.method, " ".join([found.sentence, *_trades(contest, effective, found.method)]))
+    others = (*_trades(contest, effective, found.method), *_beyond_limits(contest, improved))
+    return Advice(found.method, " ".join([found.sentence, *others]))
 
 
 def make_contest(fronts: Fronts) -> Contest:
     """The contest for the figure that was aimed at."""
-    names = tuple(name for name in fronts.gains if name.partition(":")[0] not in CONTROLS)
-    if fronts.terms.targets:
-        return Contest(fronts, names, "the targets' shortfall", "at the same budget")
-    if fronts.terms.target == "worst":
-        return Contest(fronts, names, "the worst class's error", "at the same budget")
-    return Contest(fronts, names, "σ", "at the same accuracy")
+    entries = [name for name in fronts.against_bias if name.partition(":")[0] not in CONTROLS]
+    figure = figure_name(fronts.terms)
+    return Contest(
+        fronts,
+        names=tuple(name for name in entries if not why_unlimited(name)),
+        unlimited=tuple(name for name in entries if why_unlimited(name)),
+        figure=figure,
+        where="at the same accuracy" if figure == "σ" else "at the same budget",
+    )
 
 
 def _leader(contest: Contest, effective: list[str]) -> Advice | None:
     """A method that is surely ahead of class bias, if there is one."""
     surely = contest.compared("figure", surely=True)
-    leaders = [name for name in effective if surely[name].interval[1] < 0]
+    leaders = [name for name in effective if _side(surely[name]) == "below"]
     if not leaders:
         return None
     figures = contest.compared("figure")
@@ -97,48 +108,56 @@ def _leader(contest: Contest, effective: list[str]) -> Advice | None:
     others = [name for name in contest.names if name != best]
     if not others:
         return Advice(best, f"{ahead}.")
-    gains = contest.fronts.gains
+    values = contest.fronts.against_bias
     following = min(others, key=lambda name: figures[name].difference)
-    gap = difference(gains[best].figure - gains[following].figure)
-    if gap.interval[1] < 0:
-        return Advice(best, f"{ahead}, and of the next best, {following}, by {_below(gap)}.")
-    return Advice(best, f"{ahead}; it differs from the next best, {following}, within noise ({_signed(gap)}).")
+    gap = difference(values[best].figure - values[following].figure)
+    # One that is no leader may be lower all the same: its own interval is wide.
+    called = f"the next best, {following}," if gap.difference <= 0 else f"the lowest, {following},"
+    if _side(gap) == "below":
+        return Advice(best, f"{ahead}, and of {called} by {_below(gap)}.")
+    if _side(gap) == "above":
+        unsure = "but is not surely better than class bias and the model as it is"
+        return Advice(best, f"{ahead}; {called} is below it by {_below(_reversed(gap))}, {unsure}.")
+    return Advice(best, f"{ahead}; it differs from {called} within noise ({_signed(gap)}).")
 
 
 def _gainer(contest: Contest, effective: list[str]) -> Advice | None:
-    """A method that is level with class bias in the figure and surely more accurate, if any."""
-    beside = contest.compared("figure_at_budget", surely=True)
+    """A method that is surely more accurate than class bias, with no higher figure, if any."""
+    beside = contest.compared("figure_at_budget")
     right = contest.compared("accuracy", surely=True)
-    even = [name for name in effective if beside[name].interval[0] <= 0]
-    gainers = [name for name in even if right[name].interval[0] > max(0.0, beside[name].difference)]
-    # What is clearly a higher figure by itself is a trade-off.
-    shown = contest.compared("figure_at_budget")
-    gainers = [name for name in gainers if shown[name].interval[0] <= 0]
+    gainers = [
+        name
+        for name in effective
+        # What is clearly a higher figure is a trade-off.
+        if _side(beside[name]) != "above" and right[name].interval[0] > max(0.0, beside[name].difference)
+    ]
     if not gainers:
         return None
     accuracy = contest.compared("accuracy")
     best = max(gainers, key=lambda name: accuracy[name].difference)
+    level = "is lower too" if _side(beside[best]) == "below" else "differs within noise"
     return Advice(
         best,
         f"{best}: accuracy {_signed(accuracy[best])} against class bias at the same budget; "
-        f"{contest.figure} differs within noise ({_signed(shown[best])}).",
+        f"{contest.figure} {level} ({_signed(beside[best])}).",
     )
 
 
 def _simplest(contest: Contest, effective: list[str]) -> Advice:
     """The advice if no method is surely ahead of class bias."""
     effect = contest.fronts.bias_effect
-    if effect.interval[1] < 0:
+    if _side(effect) == "below":
         return _class_bias(contest, effective)
     lowered = contest.compared("figure_change", surely=True)
-    lowering = [name for name in effective if lowered[name].interval[1] < 0]
+    lowering = [name for name in effective if _side(lowered[name]) == "below"]
     if not lowering:
         what = f"Nothing lowers {contest.figure} beyond noise (class bias: {_signed(effect)}): keep the model."
         return Advice("nothing", what)
     shown = contest.compared("figure_change")
     best = min(lowering, key=lambda name: shown[name].difference)
     change = f"{best} changes {contest.figure} by {_signed(shown[best])}"
-    return Advice(best, f"{change} against the model as it is; class bias by {_signed(effect)}, within noise.")
+    noise = "within noise" if _side(effect) == "within" else "which is worse"
+    return Advice(best, f"{change} against the model as it is; class bias by {_signed(effect)}, {noise}.")
 
 
 def _class_bias(contest: Contest, effective: list[str]) -> Advice:
@@ -150,10 +169,10 @@ def _class_bias(contest: Contest, effective: list[str]) -> Advice:
     if closest is None:
         return Advice("class-bias", f"{lowers}.")
     gap = shown[closest]
-    if gap.interval[0] > 0:
-        behind = Difference(-gap.difference, (-gap.interval[1], -gap.interval[0]))
-        return Advice("class-bias", f"{lowers}, and is ahead of the next best, {closest}, by {_below(behind)}.")
-    if gap.interval[1] < 0:
+    if _side(gap) == "above":
+        behind = _below(_reversed(gap))
+        return Advice("class-bias", f"{lowers}, and is ahead of the next best, {closest}, by {behind}.")
+    if _side(gap) == "below":
         luck = f"but the best of {len(contest.names)} methods may be so by luck: class bias is simpler."
         ahead = f"{closest} is ahead of class bias by {_below(gap)} of {contest.figure} {contest.where}"
         return Advice("class-bias", f"{ahead}, {luck}")
@@ -164,7 +183,7 @@ def _class_bias(contest: Contest, effective: list[str]) -> Advice:
 def _trading(contest: Contest, effective: list[str]) -> list[str]:
     """Methods with more accuracy and a worse figure than class bias, the most accurate first."""
     beside, right = contest.compared("figure_at_budget"), contest.compared("accuracy")
-    found = [name for name in effective if right[name].interval[0] > 0 and beside[name].interval[0] > 0]
+    found = [name for name in effective if _side(right[name]) == _side(beside[name]) == "above"]
     return sorted(found, key=lambda name: -right[name].difference)
 
 
@@ -177,6 +196,33 @@ def _trades(contest: Contest, effective: list[str], advised: str) -> list[str]:
         for name in _trading(contest, effective)[:TRADES]
         if name != advised
     ]
+
+
+def _beyond_limits(contest: Contest, improved: list[str]) -> list[str]:
+    """A sentence for each entry that is better than class bias and does not obey the limits."""
+    figure, right = contest.compared("figure"), contest.compared("accuracy")
+    better = [n for n in contest.unlimited if _side(figure[n]) == "below" or _side(right[n]) == "above"]
+    beside = contest.compared("figure_at_budget")
+    # Most of them have no budget.
+    bias = f"class bias at a budget of {100 * contest.fronts.headline:g} pp"
+    return [
+        f"Against {bias}, {name} changes accuracy by {_signed(right[name])} and {contest.figure} by "
+        f"{_signed(beside[name])}, but {why_unlimited(name)}."
+        for name in sorted(better, key=lambda name: beside[name].difference)
+        if name in improved
+    ][:TRADES]
+
+
+def _side(found: Difference) -> Literal["below", "within", "above"]:
+    """On which side of 0 the whole interval is; "within" if it includes 0."""
+    low, high = found.interval
+    return "below" if high < 0 else "above" if low > 0 else "within"
+
+
+def _reversed(found: Difference) -> Difference:
+    """The second minus the first."""
+    low, high = found.interval
+    return Difference(-found.difference, (-high, -low))
 
 
 def _signed(found: Difference) -> str:

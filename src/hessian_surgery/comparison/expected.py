@@ -16,6 +16,7 @@ from hessian_surgery.operation.schedule import Expected
 from hessian_surgery.operation.stage_seconds import GRADIENTS_PER_PRODUCT
 from hessian_surgery.operation.trial import Trial
 from hessian_surgery.paper.config import as_loop
+from hessian_surgery.types import Progress
 
 # What methods fit on a split, in evaluations of an operation's fits; measured on the digits. Others
 # scan a list of candidates.
@@ -105,10 +106,14 @@ class _Rates:
 
 
 def expected_comparison(
-    model: ComparedModel, protocol: Protocol, splits: list[Split], terms: SurgeryConfig
+    model: ComparedModel,
+    protocol: Protocol,
+    splits: list[Split],
+    terms: SurgeryConfig,
+    progress: Progress | None = None,
 ) -> list[Expected]:
-    """The stages of `compare`, in order."""
-    trial = try_operation(model.classifier, model.images, terms)
+    """The stages of `compare`, in order; `progress` is told of the trial."""
+    trial = try_operation(model.classifier, model.images, terms, progress)
     rates = _Rates(model, protocol, terms, splits[0], trial)
     stages: list[Expected] = []
     for trunk in dict.fromkeys(entry.trunk for entry in protocol.entries):

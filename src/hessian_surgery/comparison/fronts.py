@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hessian_surgery.baselines.model_edits import Edit
 from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.comparison.against_bias import AgainstBias, against_bias, figure_of
 from hessian_surgery.comparison.bootstrap import (
     Tally,
     count_resamples,
@@ -20,7 +21,6 @@ from hessian_surgery.comparison.bootstrap import (
     tally,
 )
 from hessian_surgery.comparison.entries import WHOLE
-from hessian_surgery.comparison.gain import Gain, figure_of, make_gain
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.row import REFERENCES, Row, make_row
 from hessian_surgery.comparison.run_context import EntryResult
@@ -49,9 +49,9 @@ class Fronts:
         rows: one per entry and budget.
         at_headline: by entry with budgets, σ where just the headline budget is lost, against the
             original model and against class bias there; both without sampling noise.
-        bias_effect: the figure that was aimed at (see `Gain`) of class bias at the headline budget,
-            minus that of the original model.
-        gains: each entry against class bias, at the headline budget.
+        bias_effect: the figure that was aimed at (see `AgainstBias`) of class bias at the headline
+            budget, minus that of the original model.
+        against_bias: each entry against class bias, at the headline budget.
         bias_shares: by family of directions, the share of each direction's logit change that a
             class bias explains.
         predicted: predictions for all images (S, N), by entry and budget, for other statistics.
@@ -77,7 +77,7 @@ class Fronts:
     rows: tuple[Row, ...]
     at_headline: dict[str, dict[str, Difference]]
     bias_effect: Difference
-    gains: dict[str, Gain]
+    against_bias: dict[str, AgainstBias]
     bias_shares: dict[str, list[float]]
     predicted: dict[str, Tensor]
     edits: dict[str, tuple[Edit, ...]]
@@ -139,7 +139,7 @@ def make_fronts(
     references = {name: [t for r, t in pairs if r.name == name and t.valid.any()] for name in REFERENCES}
     before = outputs.logits.argmax(dim=1).cpu()
     rows: list[Row] = []
-    gains: dict[str, Gain] = {}
+    compared: dict[str, AgainstBias] = {}
     for result, found in pairs:
         gaps = {
             name: gap_to_front(found, front, nothing)
@@ -156,7 +156,7 @@ def make_fronts(
             row = replace(row, verdicts=count_verdicts(*answers, splits, asked))
         rows.append(row)
         if "class-bias" in gaps and result.budget in (None, protocol.headline):
-            gains[result.name] = make_gain(gaps["class-bias"], found, bias, nothing, terms)
+            compared[result.name] = against_bias(gaps["class-bias"], found, bias, nothing, terms)
     return Fronts(
         classes=outputs.classes,
         images=len(outputs.labels),
@@ -166,7 +166,7 @@ def make_fronts(
         rows=tuple(rows),
         at_headline=_at_headline(pairs, nothing, protocol.headline),
         bias_effect=difference(mean_gap(figure_of(bias, terms), figure_of(nothing, terms))),
-        gains=gains,
+        against_bias=compared,
         bias_shares={name: family.bias_share().tolist() for name, family in outputs.directions.items()},
         predicted={f"{r.name}@{r.budget}": r.predicted.to(torch.int16) for r in results},
         edits={r.name: r.edits for r in results if r.budget == protocol.headline and r.edits},

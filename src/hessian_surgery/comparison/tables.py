@@ -3,7 +3,7 @@
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.row import Row
-from hessian_surgery.comparison.terms import terms_sentence
+from hessian_surgery.comparison.terms import marks_note, terms_sentence
 from hessian_surgery.report.markdown import merge_budgets, plain
 
 
@@ -60,7 +60,7 @@ def to_markdown(fronts: Fronts) -> str:
         "sampling noise. The model as it is: accuracy "
         f"{100 * base['accuracy']:.2f} %, balanced {100 * base['balanced_accuracy']:.2f} %, σ "
         f"{100 * base['sigma']:.2f} pp, worst class {100 * base['worst']:.1f} %. "
-        f"{plain(terms_sentence(fronts.terms))}",
+        f"{plain(terms_sentence(fronts.terms))} {plain(marks_note(fronts.terms))}".strip(),
         "",
         "| method | budget (pp) | Δ accuracy (pp) | σ (pp) | worst class (%) | balanced (%) "
         "| largest class loss (pp) | σ against class bias at the same accuracy | seconds |",

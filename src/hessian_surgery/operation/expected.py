@@ -8,6 +8,7 @@ from hessian_surgery.operation.cost import estimate_cost, try_operation
 from hessian_surgery.operation.minimize import EVALUATIONS
 from hessian_surgery.operation.problem import Inputs
 from hessian_surgery.operation.schedule import Expected
+from hessian_surgery.operation.stage_seconds import FITS
 from hessian_surgery.operation.trial import try_passes
 
 # Stages that an operation has once, before and after its iterations.
@@ -39,7 +40,7 @@ def expected_diagnosis(inputs: Inputs[Any], training: LabelledSet) -> list[Expec
     trial = try_passes(classifier, inputs.space, data, 0, config.batch_size)
     cost = estimate_cost(classifier, training, data, config, trial=trial)
     # The forecast fits biases alone.
-    forecast = Expected("forecast", EVALUATIONS / 2 * len(data) * trial.fit.seconds)
+    forecast = Expected("forecast", FITS * EVALUATIONS * len(data) * trial.fit.seconds)
     wanted = ("prepare", "spikes", "sensitivity") if inputs.finder is not None else ("prepare",)
     seconds = {stage.name: stage.seconds or 0.0 for stage in cost.stages}
     times = {name: 1 if name in ONCE else config.total_iterations for name in wanted}

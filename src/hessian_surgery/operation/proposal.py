@@ -22,6 +22,7 @@ from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
 from hessian_surgery.operation.choice import Candidates
+from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.criteria_goal import aim_at_criteria
 from hessian_surgery.operation.crossfit import FOLDS, AfterCoefficients, PredictedStep
@@ -104,7 +105,7 @@ def _survey(
         candidates_for = partial(
             climb,
             surrogate,
-            after=after_coefficients(problem, directions),
+            after=_told(after_coefficients(problem, directions), bool(config.targets), observer),
             training_counts=problem.training_counts,
             seed=config.seed,
         )
@@ -212,6 +213,23 @@ def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCo
         return torch.cat(found)[torch.cat(places).argsort().to(found[0].device)]
 
     return after
+
+
+def _told(after: AfterCoefficients, with_targets: bool, observer: Observer) -> AfterCoefficients:
+    """The same, and an observer is told: fits count for one half of a plan, passes for the other.
+
+    A front has as many passes: for the other aim; or for both, without the targets.
+    """
+    passes = (2 if with_targets else 1) * len(PRICES) * FOLDS
+    numbers = count()
+
+    def told(coefficients: Array, positions: Tensor) -> Tensor:
+        number = next(numbers)
+        stage = "plan" if number < passes else "front"
+        observer.stage(stage, 0.5 + number % passes / passes / 2, 1)
+        return after(coefficients, positions)
+
+    return told
 
 
 def find_front(problem: Problem[SurgeryConfig], found: Survey) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 # What is expected of the rest counts as measured by this share: what the first stages take says
 # little about the others.
 TRUST = 0.5
-# A stage that is overdue, and tells nothing, is taken to last this share of its silence longer.
-OVERDUE = 0.1
+# A silent stage is taken to last longer by this share of its silence, at least; and by all the time
+# by which it is overdue.
+SILENT = 0.25
 
 
 @dataclass(frozen=True)
@@ -124,14 +125,21 @@ class Schedule:
 
     def _pace(self) -> float | None:
         """Seconds that pass for each expected second; None if nothing was measured or expected."""
-        known = [*self._took.values()]
-        if self._present is not None:
-            known.append((self._share * self._present.seconds, self._told - self._began))
+        if self._present is None:
+            return self._pace_with(0.0, 0.0)
+        own = self._present.seconds
+        told = self._pace_with(self._share * own, self._told - self._began)
+        # If a silent stage ended now, it would still have taken so long.
+        at_least = self._pace_with(own, self._clock() - self._began) if self._trust else None
+        return told if told is None or at_least is None else max(told, at_least)
+
+    def _pace_with(self, expected: float, measured: float) -> float | None:
+        """The pace, if so much of the present stage is done, and has taken so long."""
         # What nobody expected says nothing about the rest.
-        known = [pair for pair in known if pair[0] > 0]
+        known = [pair for pair in (*self._took.values(), (expected, measured)) if pair[0] > 0]
         trusted = self._trust * sum(stage.seconds for stage in self._pending)
-        expected = trusted + sum(pair[0] for pair in known)
-        return (trusted + sum(pair[1] for pair in known)) / expected if expected > 0 else None
+        total = trusted + sum(pair[0] for pair in known)
+        return (trusted + sum(pair[1] for pair in known)) / total if total > 0 else None
 
     def _rate(self, name: str, pace: float) -> float:
         """The pace of a stage: its own, if it was there before."""
@@ -153,4 +161,4 @@ class Schedule:
         elif done > 0:
             rest = taken * (1 - done) / done
         silent = self._clock() - self._told
-        return max(rest - silent, OVERDUE * silent)
+        return max(rest - silent, SILENT * silent, silent - rest)

@@ -10,6 +10,8 @@ from hessian_surgery.operation.trial import Trial
 
 # What a Hessian product over a batch costs, in gradients of the batch.
 GRADIENTS_PER_PRODUCT = 2.0
+# What a fit costs, with the search's own arithmetic, in the evaluations that a trial times.
+FITS = 1.3
 # What moving the weights along a direction and back costs, in additions of vectors.
 MOVES = 3
 
@@ -32,8 +34,7 @@ def seconds_by_stage(
     heldout = sizes.heldout * trial.forward.seconds
     crossed = len(sizes.gradients) > 1
     differentiated = sizes.drawn + crossed * min(images, TRAINING_IMAGES)
-    # Fits of biases, and of all directions; about half of their evaluations are needed.
-    fits = (1.0 if sizes.directions else 0.5) * EVALUATIONS * images * trial.fit.seconds
+    fits = (2 if sizes.directions else 1) * FITS * EVALUATIONS * images * trial.fit.seconds
     # Each half of the images sees a step of its own along crossed directions.
     vectors = (1 + crossed) * FOLDS * sizes.directions * trial.vector
     measured = len(PRICES) * (forward + vectors) if sizes.directions else 0.0

@@ -41,12 +41,14 @@ def front_section(content: dict[str, Any], opening: str = "") -> Section:
     """
     methods = content["methods"]
     noun = _noun(content)
+    note = content.get("asked", {}).get("note", "")
     drawn = (page_charts.front(methods, content["base"], figure) for figure in FRONT_LABELS)
     words = (
         f'{opening}<p class="note">Means over the held-out {noun} of {content["splits"]} splits. Accuracy grows to '
         "the right; classes are more even where σ is lower and the worst class is higher. Bars are standard errors; "
         "▼ and ▲ mark a σ significantly below or above that of class bias at the same accuracy, ⇄ a trade-off: a "
-        "higher σ with more accuracy than class bias has anywhere. Differences of σ are without sampling noise.</p>"
+        "higher σ with more accuracy than class bias has anywhere. Differences of σ are without sampling noise. "
+        f"{text(note)}</p>"
     )
     against = "σ against class bias pp"
     head = ("method", "budget pp", "Δ accuracy pp", "σ pp", "worst class %", "balanced %", "largest loss pp", against)

@@ -1,4 +1,4 @@
-"""Gain: an entry against class bias, by the figure that was aimed at."""
+"""AgainstBias: an entry against class bias, by the figure that was aimed at."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,18 @@ from hessian_surgery.types import Array
 
 
 @dataclass(frozen=True)
-class Gain:
+class AgainstBias:
     """An entry against class bias, by resample (R + 1,); the first value is the images themselves.
 
     The figure is what was aimed at, and better if it is lower: σ without sampling noise, the worst
     class's error, or how far targets are missed.
 
     Attributes:
-        figure: the figure minus that of class bias: σ at the same accuracy, others at the same
+        figure: the figure minus that of class bias: σ at the same accuracy, others at the headline
             budget.
-        figure_at_budget: the same at the same budget.
-        accuracy: accuracy minus that of class bias at the same budget.
+        figure_at_budget: the same with class bias at the headline budget, and the entry too if it
+            has budgets.
+        accuracy: accuracy minus that of class bias, likewise.
         figure_change: the figure minus that of the original model.
         accuracy_change: accuracy minus that of the original model.
     """
@@ -37,12 +38,12 @@ def figure_of(found: Tally, terms: SurgeryConfig) -> Array:
     return found.clean if terms.target == "sigma" else 1 - found.worst
 
 
-def make_gain(gap: Array, found: Tally, bias: Tally, nothing: Tally, terms: SurgeryConfig) -> Gain:
-    """The gain of an entry over class bias; `gap` is that of σ at the same accuracy (R + 1,)."""
+def against_bias(gap: Array, found: Tally, bias: Tally, nothing: Tally, terms: SurgeryConfig) -> AgainstBias:
+    """An entry against class bias; `gap` is that of σ at the same accuracy (R + 1,)."""
     mine, other, start = (figure_of(one, terms) for one in (found, bias, nothing))
     at_budget = mean_gap(mine, other)
     by_sigma = terms.target == "sigma" and not terms.targets
-    return Gain(
+    return AgainstBias(
         figure=gap if by_sigma else at_budget,
         figure_at_budget=at_budget,
         accuracy=mean_gap(found.accuracy, bias.accuracy),

@@ -39,6 +39,7 @@ def test_a_network_is_right_for_most_images_and_classes_differ():
     assert float(per_class.std()) > 0.04
 
 
+@pytest.mark.full
 def test_a_point_is_measured_in_a_process_of_its_own():
     point = Point(3, 60, 2)
     row = scaling.run_apart(point, "cpu", 1, "cpu")

@@ -68,6 +68,7 @@ def run_method(name, outputs, calibration=None, **config):
     return offer_of(POSTHOC[name], outputs, calibration, **config)
 
 
+@pytest.mark.full
 def test_class_bias_comes_close_to_the_best_there_is():
     """It is compared with every bias on a grid, on the same 3,000 images.
 

@@ -56,6 +56,7 @@ def test_a_whole_operation_counts_its_verdicts(run, capsys, checkpoint):
     assert [sum(row["verdicts"].values()) for row in rows] == [2, 2]
 
 
+@pytest.mark.full
 def test_every_method_is_held_to_the_goal_and_the_limits(run, capsys, checkpoint):
     """Class 3 is strong: free methods take from it, and protected ones hardly do."""
     methods = ["--methods", "class-bias,vector-scaling,operate", "--splits", "2", "--budgets", "2pp", "--json"]
@@ -138,6 +139,7 @@ def test_a_step_in_weight_space_is_a_patch_too(tmp_path, run, checkpoint, monkey
     assert not torch.equal(base["features.0.weight"], patched["features.0.weight"])
 
 
+@pytest.mark.full
 def test_one_step_on_the_final_part(run, capsys, checkpoint):
     options = [*SHORT[:4], "--methods", "one-step,one-step+bias", "--part", "final", "--json"]
     assert run("compare", *inputs(checkpoint), *options) == 0

@@ -136,6 +136,7 @@ def test_only_a_budget_that_is_not_negative_has_a_whole_operation(trained, digit
     assert rows((-0.01,)) == [("class-bias", -0.01), ("operate", None)]  # the latter says why it failed
 
 
+@pytest.mark.full
 def test_one_step_has_a_row_at_each_budget(compared, trained, digits_images):
     names = ("one-step", "one-step:spikes", "one-step+class-bias", "class-bias+one-step")
     before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
@@ -161,6 +162,7 @@ def test_a_final_comparison_gives_every_split_the_same_images_to_judge(trained, 
     assert fronts.row("class-bias", 0.01).sigma < fronts.row("nothing").sigma
 
 
+@pytest.mark.full
 def test_whole_operations_leave_the_model_as_it_was(compared, trained):
     """The default operation has a row at each budget; the loop knows no budget, so it has one."""
     before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
@@ -193,6 +195,7 @@ def test_a_whole_operation_gets_its_budget():
     assert rows[2].verdicts == {"better": 1}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("directions", ["class-gradients", "spikes", "both"])
 def test_operate_is_the_default_operation_with_its_directions(
     compared, trained, digits_images, digits_parts, directions
@@ -223,6 +226,7 @@ def test_a_class_with_a_single_image_gives_reasons_and_no_crash(compared, digits
     assert reason in advise(fronts).sentence
 
 
+@pytest.mark.full
 def test_trainings_and_chains_with_them(compared, trained, tmp_path):
     before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
     names = ("focal", "focal+spikes", "spikes+finetune")
@@ -238,6 +242,7 @@ def test_trainings_and_chains_with_them(compared, trained, tmp_path):
     assert without_times(compared(*names, folder=tmp_path / "out")) == without_times(fronts)
 
 
+@pytest.mark.full
 def test_a_method_does_not_depend_on_the_others(compared):
     alone = compared("spikes")
     beside = compared("spikes", "spikes:12")
@@ -260,6 +265,7 @@ def test_a_model_without_a_linear_head_is_still_compared(compared, trained):
     assert fronts.row("spikes", 0.0).splits == fronts.row("class-bias", 0.0).splits == 2
 
 
+@pytest.mark.full
 def test_methods_on_logits_share_one_pass_and_budgets_with_one_step_share_another(trained, digits_images, digits_parts):
     seen = []
     trained.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
@@ -280,6 +286,7 @@ def test_methods_on_logits_share_one_pass_and_budgets_with_one_step_share_anothe
     assert same == one > few
 
 
+@pytest.mark.full
 def test_cached_logits_give_the_same_front(compared):
     whole = compared(*FROM_LOGITS)
     cached = compare_logits(whole.outputs, Protocol(FROM_LOGITS, 2, (0.0, 0.01)))

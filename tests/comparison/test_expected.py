@@ -31,6 +31,7 @@ class Told(Observer):
 METHODS = ("temperature", "class-gradients", "spikes:3", "one-step", "operate", "loop", "focal+class-bias", "bias+bulk")
 
 
+@pytest.mark.full
 def test_the_announced_stages_are_those_of_the_progress(trained, digits_parts, digits_images, quick):
     told = Told()
     protocol = hs.Protocol(methods=METHODS, splits=2, budgets=(0.0, 0.01), epochs=1)

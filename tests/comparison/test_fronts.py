@@ -264,6 +264,7 @@ def test_an_interval_leaves_its_level_outside():
     assert found.interval == pytest.approx((7 - 2 * 1.645, 7 + 2 * 1.645), abs=0.03)
 
 
+@pytest.mark.full
 def test_chance_alone_is_rarely_called_a_difference():
     """Two entries are equally good: the 95 % interval should hold 0 in 38 of 40 cases."""
     labels = np.repeat([0, 1, 2], (200, 120, 80))

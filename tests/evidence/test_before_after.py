@@ -159,6 +159,7 @@ def test_broken_limits_are_named():
     assert "; lost more than allowed: 1 (-" in found.sentence
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("churn", [0.05, 0.5])
 def test_nothing_is_found_if_nothing_changed(churn):
     """200 operations that only reshuffle errors: findings in at most 5 % plus 3 standard errors."""

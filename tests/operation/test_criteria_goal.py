@@ -81,6 +81,7 @@ def test_a_minimum_counts_as_an_aim_where_cost_is_estimated():
     assert config_to_count(own, as_criteria({"minimum_accuracy": 0.6}, NAMES)) is own
 
 
+@pytest.mark.full
 def test_a_target_that_can_be_reached_alone_is_not_refused_because_of_criteria(trained, digits_parts):
     config = hs.SurgeryConfig(targets={"9": 0.4})
     outcome = operate(trained, digits_parts, config, accept={"classes": {"8": {"minimum_accuracy": 0.99}}})

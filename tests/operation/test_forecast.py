@@ -60,6 +60,7 @@ def test_other_images_show_what_was_forecast_or_better(trained, digits_parts):
     assert after - before >= seen.worst.after - seen.worst.before - seen.worst.within
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("aim", ["sigma", "worst"])
 def test_over_many_draws_few_operations_fall_short(aim):
     short = 0

@@ -258,6 +258,7 @@ def test_iterations_end_when_none_gains_or_when_there_are_enough(monkeypatch):
     assert [record.accepted for record in once.records] == [True]
 
 
+@pytest.mark.full
 def test_no_iteration_is_begun_that_would_hardly_be_worth_it(monkeypatch):
     """The one before gained fewer than six standard errors; the next gains about a third of it."""
     records = {}
@@ -405,6 +406,7 @@ def test_a_class_of_a_single_image_is_refused_by_name():
         run(DEFAULT, problem, Observer())
 
 
+@pytest.mark.full
 def test_classes_that_differ_by_chance_alone_are_mostly_left_alone():
     """The best classifier there is of three classes that are the same but for where they lie."""
     moved = 0

@@ -67,10 +67,12 @@ def check_kills(tmp_path, checkpoint, kills, how, options=LOOP):
     assert interrupted >= kills / 2
 
 
+@pytest.mark.full
 def test_killed_and_resumed(tmp_path, checkpoint):
     check_kills(tmp_path, checkpoint, 1, signal.SIGKILL)
 
 
+@pytest.mark.full
 def test_a_default_operation_killed_and_resumed(tmp_path, checkpoint):
     check_kills(tmp_path, checkpoint, 1, signal.SIGKILL, DEFAULT_OPTIONS)
 

@@ -112,6 +112,7 @@ def test_a_wall_gives_up_the_direction_for_good(batch, recorded):
     assert not any(point.wall for point in free.points)
 
 
+@pytest.mark.full
 def test_three_walks_from_one_vector(trained, digits_parts, recorded, tmp_path):
     search = hs.SpikeSearch(spikes=9, hessian_samples=64)
     result = bulk_walk(trained, digits_parts.training, digits_parts.calibration, search, seed=1, steps=3)

@@ -162,6 +162,7 @@ def test_a_net_is_trained_by_its_recipe():
     assert not torch.equal(net.fc.weight, other.fc.weight)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("own_folder")
 def test_the_command_trains_nets_reads_files_and_joins_studies(run, capsys, tmp_path, checkpoint):
     quick = ["--nets", "3", "--splits", "2", "--per-class", "20"]
@@ -189,6 +190,7 @@ def test_the_command_trains_nets_reads_files_and_joins_studies(run, capsys, tmp_
     }
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("own_folder")
 def test_the_command_measures_a_model_of_ones_own(run, capsys, checkpoint):
     model = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", "--per-class", "20"]

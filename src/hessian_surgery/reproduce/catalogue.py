@@ -22,6 +22,8 @@ class Entry(NamedTuple):
 
 CATALOGUE = {
     "baseline": Entry("table 1", "class accuracies of the starting network"),
+    "main": Entry("table 4", "class accuracies before and after surgery, γ-decay"),
+    "iterations": Entry("table 5", "surgery iteration by iteration, γ-decay"),
 }
 NAMES = tuple(CATALOGUE)
 

@@ -51,3 +51,5 @@ METHODS = (
 # Of `study predictors`: the method whose gain is predicted, and how many small nets there are.
 PREDICTED = "spikes"
 NETS = 18
+# Items of `reproduce`.
+ITEMS = ("baseline",)

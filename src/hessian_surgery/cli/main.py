@@ -11,6 +11,7 @@ from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.output import notes
+from hessian_surgery.cli.reproduce_options import ReproduceOptions
 from hessian_surgery.cli.run_options import ApplyOptions, CardOptions, DemoOptions, ReportOptions, RevertOptions
 from hessian_surgery.cli.study_options import (
     BulkWalkOptions,
@@ -58,6 +59,12 @@ COMMANDS: tuple[Row, ...] = (
         SpectrumOptions,
         "spectrum:spectrum",
         "Find leading eigenvalues with residuals, and the spectral density, of the loss curvature.",
+    ),
+    (
+        "reproduce",
+        ReproduceOptions,
+        "reproduce:reproduce",
+        "Make the paper's tables and figures again, beside the paper's numbers.",
     ),
 )
 STUDIES: tuple[Row, ...] = (

@@ -1,0 +1,45 @@
+"""The catalogue of all items, in the paper's order, without importing any of them."""
+
+import importlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hessian_surgery.errors import InputError
+from hessian_surgery.reproduce.item import Item
+
+
+class Entry(NamedTuple):
+    """What is known of an item before it is imported.
+
+    Attributes:
+        paper: where it is in the paper.
+        title: what it shows, in a few words.
+    """
+
+    paper: str
+    title: str
+
+
+CATALOGUE = {
+    "baseline": Entry("table 1", "class accuracies of the starting network"),
+}
+NAMES = tuple(CATALOGUE)
+
+
+def load_item(name: str) -> Item:
+    """Import the item of this name."""
+    module = importlib.import_module(f"hessian_surgery.reproduce.items.{name.replace('-', '_')}")
+    item: Item = module.ITEM
+    return item
+
+
+def choose_items(names: Sequence[str]) -> list[Item]:
+    """The items of these names, in the paper's order; `all` stands for all of them.
+
+    Raises:
+        InputError: a name is unknown.
+    """
+    for name in names:
+        if name not in (*NAMES, "all"):
+            raise InputError(f"names: got {name!r}; give all, or some of {', '.join(NAMES)}")
+    return [load_item(name) for name in NAMES if "all" in names or name in names]

@@ -1,0 +1,60 @@
+"""An item's page: the paper's numbers beside ours, as Markdown."""
+
+from typing import Any
+
+
+def item_page(content: dict[str, Any], figure: bool) -> str:
+    """The page of one item, from the contents of its JSON."""
+    name = content["item"]
+    lines = [f"# {content['paper'].capitalize()}: {content['title']}", ""]
+    lines += [f"`{content['command']}` → [{name}.json]({name}.json)", ""]
+    lines += [f"{_splits(content)}; {content['seconds']:.0f} s on {_machine(content)}.", ""]
+    if figure:
+        lines += [f"![{content['title']}]({name}.svg)", ""]
+    lines += ["| | the paper | ours | verdict |", "|---|---|---|---|"]
+    lines += [_line(row) for row in content["rows"]]
+    rules = list(dict.fromkeys(f"{row['verdict']}: {row['why']}" for row in content["rows"]))
+    return "\n".join([*lines, "", *(f"- {rule}" for rule in rules)]) + "\n"
+
+
+def overview(contents: list[dict[str, Any]]) -> str:
+    """One line for each item: how many of its rows are reproduced."""
+    lines = ["| item | in the paper | reproduced | not reproduced | not comparable |", "|---|---|---|---|---|"]
+    for content in contents:
+        verdicts = [row["verdict"] for row in content["rows"]]
+        counts = " | ".join(str(verdicts.count(kind)) for kind in ("reproduced", "not reproduced", "not comparable"))
+        lines.append(f"| [{content['item']}]({content['item']}.md) | {content['paper']} | {counts} |")
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: dict[str, Any]) -> str:
+    paper = "–" if row["paper"] is None else number(row["paper"])
+    ours = number(row["mean"])
+    if row["spread"] is not None:
+        ours += f" ± {number(row['spread'])}"
+    if row["interval"] is not None:
+        ours += f" [{number(row['interval'][0])}, {number(row['interval'][1])}]"
+    unit = f", {row['unit']}" if row["unit"] else ""
+    return f"| {_cell(row['label'])}{unit} | {paper} | {ours} | {row['verdict']} |"
+
+
+def number(value: float) -> str:
+    """A number with three or four significant digits."""
+    size = abs(value)
+    if size >= 1000 or (0 < size < 0.001):
+        return f"{value:.3g}"
+    return f"{value:.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+
+
+def _cell(text: str) -> str:
+    """Text that may stand in a Markdown table."""
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
+
+
+def _splits(content: dict[str, Any]) -> str:
+    count = content["splits"]
+    return "One run" if count == 1 else f"{count} splits: mean ± standard deviation over them"
+
+
+def _machine(content: dict[str, Any]) -> str:
+    return str(content["environment"]["device"])

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from hessian_surgery.reproduce.items import iterations, main
+from hessian_surgery.reproduce.items import iterations, main, omega, p_rule
 from hessian_surgery.reproduce.loop_rows import class_changes, mean_over_splits, watched
 
 CLASSES = ["cat", "dog", "ship"]
@@ -18,6 +18,7 @@ def metrics(per_class):
         "balanced_accuracy": float(np.mean(per_class)),
         "sigma": float(np.std(per_class)),
         "worst": min(per_class),
+        "count": [100] * len(per_class),
     }
 
 
@@ -139,3 +140,92 @@ def test_an_interval_of_a_correlation_needs_four_pairs():
     assert iterations.fisher_interval(0.5, 3) is None
     low, high = iterations.fisher_interval(0.0, 28)
     assert (low, high) == pytest.approx((-np.tanh(1.96 / 5), np.tanh(1.96 / 5)), abs=1e-4)
+
+
+def with_exponents(best, splits=3, start=(0.6, 0.7, 0.9)):
+    """Runs with each p: the best one ends with the lowest σ and the best worst class."""
+    found = []
+    for split in range(splits):
+        runs = {}
+        for p in ("0", "0.5", "1", "2"):
+            gain = 0.1 + 0.01 * split if p == best else 0.05
+            after = (start[0] + gain, start[1], start[2])
+            runs[p] = run([start, after], before=start, after=after)
+        found.append(runs)
+    return found
+
+
+def test_the_rule_is_tested_on_all_splits():
+    """At ratio 4, table 3 has p = 2 for σ and 1 for the worst class; at 8, ½ and 0."""
+    severe = (0.2, 0.7, 0.9)
+    right = p_rule.rows({"cifar10": with_exponents("2"), "skin": with_exponents("0.5", start=severe)})
+    assert found(right, "CIFAR-10: e_max").verdict == found(right, "skin: e_max").verdict == "reproduced"
+    for start, p in (("CIFAR-10, lowest σ", 2.0), ("skin, lowest σ", 0.5)):
+        row = found(right, f"{start}: best p")
+        assert (row.verdict, row.paper, row.mean) == ("reproduced", p, p)
+    assert found(right, "CIFAR-10, best worst class: best p").verdict == "not reproduced"
+    assert found(right, "CIFAR-10, best worst class: best p").paper == 1.0
+    assert found(right, "skin, best worst class: best p").paper == 0.0
+    wrong = p_rule.rows({"cifar10": with_exponents("1"), "skin": with_exponents("0", start=(0.6, 0.7, 0.9))})
+    assert found(wrong, "CIFAR-10, lowest σ: best p").verdict == "not reproduced"
+    assert found(wrong, "CIFAR-10, lowest σ: p = 2 minus p = 1").verdict == "not reproduced"
+    assert found(wrong, "CIFAR-10, best worst class: best p").verdict == "reproduced"
+    assert found(wrong, "skin: e_max").verdict == "not reproduced"
+
+
+def test_one_split_cannot_say_which_exponent_wins():
+    rows = p_rule.rows({"cifar10": with_exponents("2", splits=1), "skin": with_exponents("0.5", splits=1)})
+    assert found(rows, "CIFAR-10, lowest σ: best p").verdict == "not reproduced"
+
+
+def test_uniform_weights_are_said_to_give_accuracy_and_not_sigma():
+    runs = with_exponents("2")
+    for own in runs:
+        own["0"] = run([(0.6, 0.7, 0.9)] * 2, after=(0.62, 0.72, 0.99))
+    rows = p_rule.rows({"cifar10": runs, "skin": runs})
+    assert found(rows, "CIFAR-10, p = 0").verdict == "reproduced"
+    rows = p_rule.rows({"cifar10": with_exponents("2"), "skin": runs})
+    assert found(rows, "CIFAR-10, p = 0").verdict == "not reproduced"
+
+
+def three(runs):
+    return [{p: own[p] for p in ("0.5", "1", "2")} for own in runs]
+
+
+def test_which_exponent_wins_in_table_8():
+    claims = {"2": "CIFAR-10, square wins", "0.5": "skin, square root wins"}
+    right = omega.rows({"cifar10": three(with_exponents("2")), "skin": three(with_exponents("0.5"))})
+    wrong = omega.rows({"cifar10": three(with_exponents("0.5")), "skin": three(with_exponents("1"))})
+    for claim in claims.values():
+        assert found(right, claim).verdict == "reproduced"
+        assert found(wrong, claim).verdict == "not reproduced"
+    assert found(right, "skin, best balanced").verdict == "reproduced"
+    assert found(wrong, "skin, best balanced").verdict == "not reproduced"
+    assert found(right, "skin, p = ½: iterations that raise").verdict == "reproduced"
+    assert found(right, "skin, worst balanced").verdict == "not reproduced"  # as bad as p = 2
+
+
+def test_what_a_square_root_does_to_the_run():
+    quiet = [(0.5, 0.5, 0.9), (0.5, 0.5, 0.9), (0.5, 0.5, 0.9), (0.51, 0.51, 0.9), (0.53, 0.53, 0.9), (0.54, 0.54, 0.9)]
+    opposed = [*quiet[:3], (0.52, 0.49, 0.9), (0.5, 0.52, 0.9), (0.53, 0.5, 0.95)]
+    splits = []
+    for split in range(3):
+        runs = {"0.5": run(opposed), "1": run(quiet), "2": run(quiet)}
+        runs["0.5"]["iterations"] += [record(opposed[-1], quiet[0], accepted=False)] * (2 + split)
+        splits.append(runs)
+    rows = omega.rows({"cifar10": splits, "skin": splits})
+    assert omega.pair_correlation(splits[0]["2"], ["cat", "dog"]) == pytest.approx(1.0)
+    assert omega.pair_correlation(splits[0]["0.5"], ["cat", "dog"]) < -0.9
+    assert found(rows, "CIFAR-10, rollbacks").verdict == "reproduced"
+    assert found(rows, "CIFAR-10, r of the increments").verdict == "reproduced"
+    assert found(rows, "skin, p = ½: iterations that raise").verdict == "not reproduced"
+    swapped = [{"0.5": own["2"], "1": own["1"], "2": own["0.5"]} for own in splits]
+    rows = omega.rows({"cifar10": swapped, "skin": swapped})
+    assert found(rows, "CIFAR-10, rollbacks").verdict == "not reproduced"
+    assert found(rows, "CIFAR-10, r of the increments").verdict == "not reproduced"
+
+
+def test_falls_of_sigma_after_the_fifth_iteration():
+    states = [(0.5, 0.5, 0.9)] * 6 + [(0.6, 0.6, 0.9)]
+    fall = 100 * (np.std([0.5, 0.5, 0.9]) - np.std([0.6, 0.6, 0.9]))
+    assert omega.late_falls([run(states), run(states[:3])]) == pytest.approx([fall, 0.0])

@@ -22,8 +22,10 @@ class Entry(NamedTuple):
 
 CATALOGUE = {
     "baseline": Entry("table 1", "class accuracies of the starting network"),
+    "p-rule": Entry("table 3", "the exponent p that the rule recommends, against others"),
     "main": Entry("table 4", "class accuracies before and after surgery, γ-decay"),
     "iterations": Entry("table 5", "surgery iteration by iteration, γ-decay"),
+    "omega": Entry("table 8", "the exponent p of the class-error weights"),
 }
 NAMES = tuple(CATALOGUE)
 

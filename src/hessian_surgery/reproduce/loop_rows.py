@@ -29,9 +29,9 @@ NETWORK = "another network: theirs was pretrained on ImageNet, ours is trained f
 QUANTILE = 1.96
 
 
-def short_run(run: Run) -> Run:
-    """A run of the loop without what no row shows."""
-    return run | {"iterations": [{name: record[name] for name in KEPT} for record in run["iterations"]]}
+def short_run(run: Run, kept: Sequence[str] = KEPT) -> Run:
+    """A run of the loop without what no row shows of its iterations."""
+    return run | {"iterations": [{name: record[name] for name in kept} for record in run["iterations"]]}
 
 
 def percent(runs: Sequence[Run], part: str, figure: str) -> list[float]:

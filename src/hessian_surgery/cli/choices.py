@@ -52,4 +52,4 @@ METHODS = (
 PREDICTED = "spikes"
 NETS = 18
 # Items of `reproduce`.
-ITEMS = ("baseline",)
+ITEMS = ("baseline", "eigenvalues")

@@ -11,6 +11,7 @@ from hessian_surgery.version import __version__ as __version__
 if TYPE_CHECKING:
     from hessian_surgery.baselines.finetune import FinetuneConfig, finetune
     from hessian_surgery.baselines.outputs import ModelOutputs, load_logits
+    from hessian_surgery.baselines.train import TrainConfig, train
     from hessian_surgery.comparison.advice import Advice, advise
     from hessian_surgery.comparison.compare import compare, compare_logits
     from hessian_surgery.comparison.fronts import Fronts
@@ -110,6 +111,7 @@ __all__ = [
     "StepRecord",
     "Storage",
     "SurgeryConfig",
+    "TrainConfig",
     "Verdict",
     "advise",
     "as_labelled",
@@ -138,6 +140,7 @@ __all__ = [
     "spectrum_study",
     "stability",
     "stratified_split",
+    "train",
     "train_smallnet",
     "write_report",
 ]
@@ -146,6 +149,7 @@ __all__ = [
 _PLACES = {
     "baselines.finetune": "FinetuneConfig finetune",
     "baselines.outputs": "ModelOutputs load_logits",
+    "baselines.train": "TrainConfig train",
     "comparison.advice": "Advice advise",
     "comparison.compare": "compare compare_logits",
     "comparison.fronts": "Fronts",

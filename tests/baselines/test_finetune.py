@@ -11,7 +11,7 @@ import hessian_surgery as hs
 from hessian_surgery import cuda_graphs
 from hessian_surgery.baselines import training_step
 from hessian_surgery.baselines.finetune import FINETUNES, FinetuneConfig, finetune
-from hessian_surgery.baselines.training_step import recorded_step, start_training, step
+from hessian_surgery.baselines.training_step import adam, recorded_step, start_training, step
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.losses import make_loss
 from hessian_surgery.model.resnet import resnet18
@@ -252,8 +252,8 @@ def test_a_finished_run_returns_at_once_and_another_is_refused(tmp_path, monkeyp
     config = FinetuneConfig(epochs=2, batch_size=8)
     first, again, other = (copy.deepcopy(module) for _ in range(3))
     finetune(first, data, config, folder=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["finetune.safetensors"]
-    written = (tmp_path / "finetune.safetensors").stat().st_mtime_ns
+    assert [path.name for path in tmp_path.iterdir()] == ["training.safetensors"]
+    written = (tmp_path / "training.safetensors").stat().st_mtime_ns
     with monkeypatch.context() as patch:
         patch.setattr(hs.LabelledSet, "resident", lambda *_: pytest.fail("it was finished"))
         finetune(again, data, config, folder=tmp_path)
@@ -268,12 +268,12 @@ def test_a_finished_run_returns_at_once_and_another_is_refused(tmp_path, monkeyp
         (frozen, data, config),
     ]:
         before = tensors(net)
-        with pytest.raises(hs.InputError, match=r"folder: .* holds a fine-tuning with other options"):
+        with pytest.raises(hs.InputError, match=r"folder: .* holds a training with other options"):
             finetune(net, given, options, folder=tmp_path)
         assert same(before, tensors(net))
-    assert (tmp_path / "finetune.safetensors").stat().st_mtime_ns == written
-    (tmp_path / "finetune.safetensors").write_bytes(b"not a file of tensors")
-    with pytest.raises(hs.InputError, match=r"finetune\.safetensors cannot be read"):
+    assert (tmp_path / "training.safetensors").stat().st_mtime_ns == written
+    (tmp_path / "training.safetensors").write_bytes(b"not a file of tensors")
+    with pytest.raises(hs.InputError, match=r"training\.safetensors cannot be read"):
         finetune(other, data, config, folder=tmp_path)
 
 
@@ -356,7 +356,7 @@ def started(module, loss="class-balanced", spikes=2):
     classifier = hs.Classifier(module.cuda().train())
     space = hs.parameter_space(module)
     counts = torch.arange(1, 11).cuda()
-    training = start_training(classifier, space, make_loss(loss, counts), 1e-2, spikes)
+    training = start_training(classifier, space, make_loss(loss, counts), adam(space, 1e-2), spikes)
     drawn = torch.randn(space.dimension, spikes, generator=torch.Generator().manual_seed(0))
     training.spikes.copy_(torch.linalg.qr(drawn).Q.T)
     return training

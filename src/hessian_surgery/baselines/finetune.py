@@ -1,29 +1,26 @@
 """Fine-tuning, the baseline that needs the training data: plain, reweighted or off the spikes."""
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 import torch
 from torch import nn
 
-from hessian_surgery.baselines.training_state import fingerprint, load_moments, load_state, own_tensors, save_state
-from hessian_surgery.baselines.training_step import Step, Training, recorded_step, start_training
+from hessian_surgery.baselines.training_run import EpochsConfig, loss_on_device, run_epoch, undisturbed
+from hessian_surgery.baselines.training_state import fingerprint, load_moments, load_state, save_state
+from hessian_surgery.baselines.training_step import Training, adam, recorded_step, start_training
 from hessian_surgery.curvature.memory_plan import choose_storage
 from hessian_surgery.curvature.search import NoSpikes, SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.files import claimed
-from hessian_surgery.model.classifier import Classifier, as_classifier, deterministic_kernels
+from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.head import find_head
-from hessian_surgery.model.losses import Loss, LossName, make_loss
+from hessian_surgery.model.losses import Loss, LossName
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
-from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Progress
 
@@ -32,7 +29,7 @@ TRAINED_SHARE = 0.9
 
 
 @dataclass(frozen=True)
-class FinetuneConfig:
+class FinetuneConfig(EpochsConfig):
     """How to fine-tune. The defaults are the paper's classic fine-tuning.
 
     Attributes:
@@ -57,24 +54,18 @@ class FinetuneConfig:
     epochs: int = 15
     learning_rate: float = 1e-4
     batch_size: int = 64
+    seed: int = 0
     head_epochs: int = 0
     project: SpikeSearch | None = None
-    seed: int = 0
 
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
-        rate = self.learning_rate
-        losses = get_args(LossName)
-        require(self.loss in losses, "loss", self.loss, f"one of {', '.join(losses)}")
-        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        require(rate > 0 and math.isfinite(rate), "learning_rate", rate, "a positive number")
-        require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2: BatchNorm needs a variance")
+        super().__post_init__()
         fits = 0 <= self.head_epochs <= self.epochs
         require(fits, "head_epochs", self.head_epochs, f"between 0 and the number of epochs ({self.epochs})")
         searched = self.project is None or isinstance(self.project, SpikeSearch)
         require(searched, "project", self.project, "None or a SpikeSearch")
-        require(self.seed >= 0, "seed", self.seed, "0 or more")
 
 
 FINETUNES: dict[str, FinetuneConfig] = {
@@ -104,11 +95,6 @@ class _Job:
     spike_data: LabelledSet | None
     loss: Loss
     phases: tuple[_Phase, ...]
-
-    @property
-    def steps(self) -> int:
-        """Return the number of steps in an epoch."""
-        return len(self.train) // self.config.batch_size
 
 
 def finetune(
@@ -144,21 +130,11 @@ def finetune(
     """
     classifier = as_classifier(model)
     given = as_labelled(data)
-    module = classifier.module
-    device = classifier.device
     job = _prepare(classifier, given, config)
     choices = asdict(config) | {"project": config.project.as_dict() if config.project else None}
-    identity = fingerprint(choices, module, given) if folder else ""
-    forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-    with claimed(folder) if folder else nullcontext(), _training_mode(module), forked, deterministic_kernels():
-        before = {name: tensor.detach().clone() for name, tensor in own_tensors(module).items()}
-        try:
-            _run(job, folder, identity, progress)
-        except BaseException:
-            with torch.no_grad():
-                for name, tensor in own_tensors(module).items():
-                    tensor.copy_(before[name])
-            raise
+    identity = fingerprint(choices, classifier.module, given) if folder else ""
+    with claimed(folder) if folder else nullcontext(), undisturbed(classifier):
+        _run(job, folder, identity, progress)
 
 
 def _prepare(classifier: Classifier, given: LabelledSet, config: FinetuneConfig) -> _Job:
@@ -173,11 +149,8 @@ def _prepare(classifier: Classifier, given: LabelledSet, config: FinetuneConfig)
             raise InputError(
                 f"project: with {len(given)} images no class has a tenth to spare for the spikes; give None"
             )
-    fits = config.batch_size <= len(train)
-    require(fits, "batch_size", config.batch_size, f"at most the number of training images ({len(train)})")
-    # On the GPU now, because a recorded step cannot fetch the class weights from the host.
-    counts = train.counts.cuda(space.device) if space.device.type == "cuda" else train.counts
-    loss = make_loss(config.loss, counts)
+    config.check_size(train)
+    loss = loss_on_device(config.loss, train, space.device)
     return _Job(classifier, config, train, spike_data, loss, _phases(classifier, train, space, config))
 
 
@@ -200,22 +173,6 @@ def _phases(
     return _Phase(0, config.head_epochs, ParameterSpace(names, parameters, aliases)), everything
 
 
-@contextmanager
-def _training_mode(module: nn.Module) -> Iterator[None]:
-    modes = [(layer, layer.training) for layer in module.modules()]
-    parameters = [(p, p.grad, p.requires_grad) for p in module.parameters()]
-    module.train()
-    try:
-        with torch.enable_grad():
-            yield
-    finally:
-        for layer, training in modes:
-            layer.training = training
-        for parameter, grad, requires_grad in parameters:
-            parameter.requires_grad_(requires_grad)
-            parameter.grad = grad
-
-
 def _run(job: _Job, folder: Path | None, identity: str, progress: Progress | None) -> None:
     config = job.config
     device = job.classifier.device
@@ -229,14 +186,16 @@ def _run(job: _Job, folder: Path | None, identity: str, progress: Progress | Non
             continue
         finder = _spike_finder(job, phase.space)
         spikes = finder.count if finder else 0
-        training = start_training(job.classifier, phase.space, job.loss, config.learning_rate, spikes)
+        training = start_training(
+            job.classifier, phase.space, job.loss, adam(phase.space, config.learning_rate), spikes
+        )
         if done > phase.first:
             load_moments(training, moments)
         step = recorded_step(training, train.fetch(example), train.labels.to(device)[example])
         for epoch in range(done, phase.last):
             if finder is not None:
                 _find_spikes(finder, training, epoch)
-            _train_epoch(job, train, training, step, epoch, progress)
+            run_epoch(training, step, train, config, epoch, "finetune", progress)
             done = epoch + 1
             if folder:
                 save_state(folder, training, done, identity)
@@ -262,33 +221,3 @@ def _find_spikes(finder: SpikeFinder, training: Training, epoch: int) -> None:
         return
     for i in range(len(found)):
         training.spikes[i].copy_(found.vector(i))
-
-
-def _train_epoch(
-    job: _Job, train: LabelledSet, training: Training, step: Step, epoch: int, progress: Progress | None
-) -> None:
-    config = job.config
-    device = job.classifier.device
-    draw = generator(config.seed, "finetune", epoch)
-    order = torch.randperm(len(train), generator=draw)[: job.steps * config.batch_size].to(device)
-    _seed(device, int(torch.randint(2**62, (), generator=draw)))
-    labels = train.labels.to(device)
-    training.total.zero_()
-    for i, positions in enumerate(order.split(config.batch_size), start=1):
-        step(train.fetch(positions), labels[positions])
-        if progress is not None:
-            progress(epoch * job.steps + i, config.epochs * job.steps)
-    # Read once an epoch, because reading it after each step would keep a GPU waiting. Once a sum is
-    # infinite or NaN, it stays so.
-    if not torch.isfinite(training.total):
-        raise InputError(
-            f"learning_rate: got {config.learning_rate:g}, and the loss in epoch {epoch + 1} is "
-            f"{training.total.item()}; give a lower rate, or check the images and the weights"
-        )
-
-
-def _seed(device: torch.device, seed: int) -> None:
-    """Seed the generators that dropout draws from: only this device's and the CPU's."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.default_generators[device.index or 0].manual_seed(seed)

@@ -43,7 +43,7 @@ def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dic
     """Load a saved state's weights and buffers into the module.
 
     Returns:
-        How many epochs are done (0 if there is no state), and Adam's moments.
+        How many epochs are done (0 if there is no state), and the optimizer's state.
 
     Raises:
         InputError: the file cannot be read, or it belongs to another run.
@@ -58,21 +58,21 @@ def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dic
         raise InputError(f"folder: {_path(folder)} cannot be read: {error}") from error
     if theirs != identity:
         raise InputError(
-            f"folder: {folder} holds a fine-tuning with other options, starting weights or labels; "
+            f"folder: {folder} holds a training with other options, starting weights or labels; "
             "give the same ones again, or another folder"
         )
     with torch.no_grad():
         for name, tensor in own_tensors(module).items():
             tensor.copy_(tensors[f"module.{name}"])
-    return epochs, {name: tensor for name, tensor in tensors.items() if name.startswith("adam.")}
+    return epochs, {name: tensor for name, tensor in tensors.items() if name.startswith("optimizer.")}
 
 
 @torch.no_grad()
 def load_moments(training: Training, moments: Mapping[str, Tensor]) -> None:
-    """Load Adam's moments in place."""
+    """Load the optimizer's state in place."""
     for name, tensor in training.moments.items():
         tensor.copy_(moments[name])
 
 
 def _path(folder: Path) -> Path:
-    return folder / "finetune.safetensors"
+    return folder / "training.safetensors"

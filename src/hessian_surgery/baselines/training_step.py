@@ -29,7 +29,7 @@ class Training:
         classifier: the model, in training mode.
         space: the weights that are trained; the others must not require gradients.
         loss: a function of logits and labels, a mean over the samples.
-        optimizer: Adam over the weights of `space`, with its state already made.
+        optimizer: over the weights of `space`, with its state already made.
         spikes: (K, p) orthonormal rows that are taken out of the gradient; rows of zeros change
             nothing.
         total: () the sum of the steps' losses since it was last set to zero.
@@ -38,24 +38,19 @@ class Training:
     classifier: Classifier
     space: ParameterSpace
     loss: Loss
-    optimizer: torch.optim.Adam
+    optimizer: torch.optim.Optimizer
     spikes: Tensor
     total: Tensor
 
     @property
     def moments(self) -> dict[str, Tensor]:
-        """Adam's state: step, exp_avg and exp_avg_sq of each weight, by names for a file."""
+        """The optimizer's state of each weight, such as momentum, by names for a file."""
         states = [self.optimizer.state[parameter] for parameter in self.space.parameters]
-        return {f"adam.{i:06d}.{key}": value for i, state in enumerate(states) for key, value in state.items()}
+        return {f"optimizer.{i:06d}.{key}": value for i, state in enumerate(states) for key, value in state.items()}
 
 
-def start_training(
-    classifier: Classifier, space: ParameterSpace, loss: Loss, learning_rate: float, spikes: int
-) -> Training:
-    """Start Adam on the weights of `space`, which alone require gradients from here on."""
-    classifier.module.requires_grad_(False)
-    for parameter in space.parameters:
-        parameter.requires_grad_(True)
+def adam(space: ParameterSpace, learning_rate: float) -> torch.optim.Adam:
+    """Adam on the weights of `space`."""
     on_gpu = space.device.type == "cuda"
     optimizer = torch.optim.Adam(space.parameters, lr=learning_rate, foreach=on_gpu, capturable=on_gpu)
     # A step along gradients of zero makes Adam's state and moves nothing. Then count from 0 again.
@@ -64,6 +59,35 @@ def start_training(
     optimizer.step()
     for parameter in space.parameters:
         optimizer.state[parameter]["step"].zero_()
+    return optimizer
+
+
+def sgd(space: ParameterSpace, rate: Tensor, momentum: float, weight_decay: float) -> torch.optim.SGD:
+    """SGD with Nesterov's momentum on the weights of `space`.
+
+    Args:
+        space: the weights.
+        rate: () float32 on their device, the learning rate; who changes it in place changes that of
+            a replayed step too.
+        momentum: share of the last step that is kept.
+        weight_decay: times the weights, is added to the gradient.
+    """
+    on_gpu = space.device.type == "cuda"
+    optimizer = torch.optim.SGD(
+        space.parameters, lr=rate, momentum=momentum, nesterov=True, weight_decay=weight_decay, fused=on_gpu
+    )
+    for parameter in space.parameters:
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def start_training(
+    classifier: Classifier, space: ParameterSpace, loss: Loss, optimizer: torch.optim.Optimizer, spikes: int = 0
+) -> Training:
+    """Start on the weights of `space`, which alone require gradients from here on."""
+    classifier.module.requires_grad_(False)
+    for parameter in space.parameters:
+        parameter.requires_grad_(True)
     return Training(
         classifier.as_inputs_come(),
         space,
@@ -75,7 +99,7 @@ def start_training(
 
 
 def step(training: Training, inputs: Inputs, labels: Tensor) -> None:
-    """Take one step of Adam on a batch; on a GPU the forward pass uses autocast to bfloat16."""
+    """Take one step on a batch; on a GPU the forward pass uses autocast to bfloat16."""
     device = training.space.device
     # None, not zeros: the backward pass then allocates gradients, in the memory of a recording.
     training.optimizer.zero_grad(set_to_none=True)

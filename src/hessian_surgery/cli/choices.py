@@ -52,4 +52,9 @@ METHODS = (
 PREDICTED = "spikes"
 NETS = 18
 # Items of `reproduce`.
-ITEMS = ("baseline",)
+ITEMS = (
+    "baseline",
+    "comparison",
+    "bulk-finetune",
+    "skin",
+)

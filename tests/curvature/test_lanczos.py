@@ -105,6 +105,28 @@ def test_only_positive_eigenvalues_are_spikes():
     assert len(hs.lanczos(torch.zeros(4, 4, dtype=torch.float64), 2)) == 0
 
 
+def test_all_signs_give_every_pair_of_the_projected_matrix(net, batch):
+    """m steps from one start vector: T = Q H Qᵀ has m Ritz values, some of them not positive."""
+    matrix = dense_hessian(net, *batch)
+    m = 10
+    start = torch.randn(len(matrix), generator=generator(3, "start"), dtype=torch.float64)
+    krylov = torch.stack([torch.linalg.matrix_power(matrix / matrix.norm(), i) @ start for i in range(m)])
+    basis = torch.linalg.qr(krylov.T).Q
+    exact, rows = torch.linalg.eigh(basis.T @ matrix @ basis)
+    found = hs.lanczos(matrix, m, steps=m, start=start, signs="all")
+    assert found.eigenvalues == pytest.approx(exact.flip(0).numpy(), rel=1e-6, abs=1e-8)
+    assert (found.eigenvalues < 0).any()
+    pairs = (basis @ rows.flip(1)).T
+    assert (found.vectors * pairs).sum(dim=1).abs().numpy() == pytest.approx(np.ones(m), abs=1e-5)
+    values = torch.from_numpy(found.eigenvalues)
+    true = (found.vectors @ matrix - values[:, None] * found.vectors).norm(dim=1) / values.abs()
+    assert found.residuals == pytest.approx(true.numpy(), rel=1e-6, abs=1e-9)
+    spikes = hs.lanczos(matrix, m, steps=m, start=start)
+    assert spikes.eigenvalues.tolist() == [value for value in found.eigenvalues if value > 0]
+    with pytest.raises(hs.InputError, match="signs: got 'both'; it must be positive or all"):
+        hs.lanczos(matrix, 2, signs="both")
+
+
 def test_too_many_spikes_are_refused():
     with pytest.raises(hs.InputError, match="spikes: got 9, but there are only 5 Lanczos steps"):
         hs.lanczos(symmetric([1.0] * 20), 9, steps=5)

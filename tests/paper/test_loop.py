@@ -10,6 +10,7 @@ from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.operation.driver import run
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem, prepare
+from hessian_surgery.operation.warnings import _spike_warnings
 from hessian_surgery.paper import loop
 from hessian_surgery.paper.amplitude import GammaControl
 from hessian_surgery.paper.loop import LOOP, iterate, judge_candidate, score, start
@@ -165,6 +166,35 @@ def test_patience(scripted, monkeypatch):
     said = "Ended after 3 iterations, as the last 2 gained nothing (patience)."
     assert LOOP.ended(problem, observer.records) == said
     assert LOOP.ended(scripted, [object()] * 4) == "Ended after 4 iterations, the most that is allowed."
+
+
+def test_gamma_decays_average_is_recorded(problem):
+    """Table 5's EMA: 0.7 old + 0.3 new after a kept step, unchanged by a rollback."""
+    problem = replace(problem, config=replace(problem.config, control="gamma", iterations=3))
+    observer = Counting()
+    run(LOOP, problem, observer)
+    average = sigma(problem.base)
+    for record in observer.records:
+        average = 0.7 * average + 0.3 * record.sigma if record.accepted else average
+        assert record.smoothed_sigma == pytest.approx(average)
+    problem = replace(problem, config=replace(problem.config, control="adam"))
+    assert iterate(problem, start(problem), Observer())[1].smoothed_sigma is None
+
+
+def test_the_papers_nine_directions_whatever_their_sign(trained, digits_parts):
+    """Ten steps leave fewer than nine positive Ritz values; a box takes those for the least one."""
+    config = replace(hs.paper_config("cifar10"), iterations=1, bound="box")
+    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
+    _, record = iterate(problem, start(problem), Observer())
+    values = np.array(record.eigenvalues)
+    assert len(values) == 9
+    assert values[0] > 0 > values[-1]
+    assert np.array(record.responses.values).shape == (9, 10)
+    least = values[values > 0].min()
+    limit = record.alpha_max * np.sqrt(least / np.maximum(values, least))
+    assert (np.abs(record.coefficients) <= limit * (1 + 1e-9)).all()
+    warnings = _spike_warnings(problem, [record])
+    assert f"only {(values > 0).sum()} of 9 spikes have a positive eigenvalue" in warnings
 
 
 def test_a_cap_a_redraw_and_the_box(trained, digits_parts, quick):

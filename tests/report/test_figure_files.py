@@ -36,6 +36,8 @@ def test_iterations_and_spectrum(tmp_path):
     figure = figure_files.draw_spectrum(make_spikes([3.0, 1.0], [0.0, 0.1], 0.01), 0.01)
     assert [line.get_markerfacecolor() for line in figure.axes[1].lines[:2]] == ["#0072B2", "white"]
     check(figure, tmp_path, "spectrum")
+    figure = figure_files.draw_spectrum(make_spikes([3.0, 1.0, -0.5], [0.0, 0.1, 0.2], 0.01), 0.01)
+    assert figure.axes[0].get_ylim()[0] == 0.5
 
 
 def test_many_classes_stay_readable(tmp_path):

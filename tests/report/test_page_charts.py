@@ -53,6 +53,9 @@ def test_unconverged_spikes_are_hollow():
     ET.fromstring(drawn)
     assert drawn.count("circle") == 3
     assert drawn.count('class="mark c2 hollow"') == 2
+    below = page_charts.spectrum(make_spikes([20.0, 5.0, -1.0], [1e-5, 0.02, 0.5], 0.01))
+    assert "10⁻" not in below  # the axis does not reach down to a spike that is not positive
+    assert below.count("circle") == 3
     residuals = page_charts.residual_chart(make_spikes([3.0, 2.0, 1.0], [1e-5, 0.02, 0.0], 0.01), 0.01)
     ET.fromstring(residuals)
     assert "1 of 3 above the tolerance" in residuals

@@ -24,6 +24,23 @@ def test_spikes_and_trace_are_the_dense_ones(batch):
     assert (found.weights, found.samples) == (len(exact), 10)
 
 
+def test_as_many_steps_as_spikes_show_every_ritz_value(batch):
+    """The paper's table 2: ten values of ten steps, of which the last may be below zero."""
+    net = build("conv")
+    search = hs.SpikeSearch(spikes=10, lanczos_steps=10)
+    found = spectrum_study(net, batch, search, density_steps=30, probes=5)
+    values = found.spectrum.eigenvalues
+    assert len(values) == 10
+    assert values[0] > 0 > values[-1]
+    longer = spectrum_study(net, batch, hs.SpikeSearch(spikes=2), density_steps=30, probes=5)
+    assert found.bulk.median == pytest.approx(longer.bulk.median, rel=0.5)
+    assert found.bulk.spike_share == pytest.approx(values[values > 0].sum() / found.bulk.trace)
+    assert len(draw(found).axes) == 2
+    assert draw(replace(found, density=None, bulk=None)).axes[0].get_yscale() == "symlog"
+    content = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert content["eigenvalues"][-1] < 0
+
+
 def test_gauss_newton_of_some_layers(batch):
     net = build("conv")
     space = hs.parameter_space(net, "4.*")

@@ -39,8 +39,7 @@ class Ritz:
     @property
     def residuals(self) -> Array:
         """`errors` relative to |θ| (m,)."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.nan_to_num(self.errors / np.abs(self.values), nan=0.0, posinf=np.inf)
+        return relative(self.errors, self.values)
 
 
 class Krylov:
@@ -179,6 +178,12 @@ class Krylov:
 def gaussian(space: VectorSpace, draw: torch.Generator) -> Tensor:
     """A Gaussian vector (p,), the same on every device."""
     return torch.randn(space.dimension, generator=draw, dtype=space.dtype).to(space.device)
+
+
+def relative(errors: Array, values: Array) -> Array:
+    """Errors as shares of |values|: 0 of 0 is 0, more of 0 is infinite."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(errors / np.abs(values), nan=0.0, posinf=np.inf)
 
 
 def positive(values: Array, dtype: torch.dtype) -> NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 """Lanczos (the paper's Algorithm 1): the leading eigenpairs, or "spikes", of an operator."""
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -8,11 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import Basis, Storage
-from hessian_surgery.curvature.krylov import Krylov, gaussian, positive
+from hessian_surgery.curvature.krylov import Krylov, gaussian, positive, relative
 from hessian_surgery.curvature.memory import Watch
 from hessian_surgery.curvature.memory_plan import choose_storage
 from hessian_surgery.curvature.operators import Operator, Product, VectorSpace, as_operator, space_of
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.seeding import generator
@@ -22,11 +23,13 @@ from hessian_surgery.types import Array, Progress
 TOLERANCE = 1e-2
 # Lanczos steps per spike until convergence: 2 to 3 on ResNet-50 and the digits net.
 STEPS_PER_SPIKE = 3
+# Which Ritz pairs count as spikes: those above zero, or as many as are asked for.
+Signs: TypeAlias = Literal["positive", "all"]
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The K algebraically largest positive Ritz pairs of an operator, in descending order.
+    """The K largest Ritz pairs of an operator, in descending order; positive ones unless asked.
 
     Attributes:
         eigenvalues: λ (K,) float64.
@@ -101,6 +104,7 @@ def lanczos(
     max_steps: int | None = None,
     storage: Storage | None = None,
     start: Tensor | None = None,
+    signs: Signs = "positive",
     seed: int = 0,
     iteration: int = 0,
     progress: Progress | None = None,
@@ -110,12 +114,14 @@ def lanczos(
     Args:
         operator: a symmetric operator: a `Hessian` or another `Operator`, a dense tensor (p, p), or
             a plain function v → H v, which needs `start`.
-        k: how many pairs are wanted; fewer are returned if fewer are positive.
+        k: how many pairs are wanted; fewer are returned if fewer are positive and `signs` says so.
         steps: take exactly this many steps (the paper's m); by default until all k have converged.
         tolerance: relative residual at which a pair counts as converged.
         max_steps: steps after which to give up on convergence; by default 10 k + 50.
         storage: where and how to keep the basis; by default the first that fits (`choose_storage`).
         start: start vector (p,); by default Gaussian, drawn from (seed, iteration).
+        signs: "positive", or "all" for the k algebraically largest Ritz pairs whatever their sign.
+            With as many steps as pairs these are all that there are, as in the paper's table 2.
         seed: see `start`.
         iteration: see `start`.
         progress: called with (steps taken, how many there are likely to be) after each step.
@@ -129,6 +135,7 @@ def lanczos(
     space = space_of(operator)
     limit = min(steps or max_steps or 10 * k + 50, space.dimension)
     _check(k, limit, steps, tolerance, storage, space.dimension)
+    require(signs in get_args(Signs), "signs", signs, " or ".join(get_args(Signs)))
     storage = storage or choose_storage(space, k, steps=steps, tolerance=tolerance)
     watch = Watch(space.device)
     draw = generator(seed, "lanczos", iteration)
@@ -137,7 +144,7 @@ def lanczos(
     krylov = Krylov(operator, basis, first, draw, watch)
     with deterministic_kernels(exact=True):
         _run(krylov, k, limit, tolerance if steps is None else None, progress)
-        return _spikes(krylov, k, tolerance, space, watch)
+        return _spikes(krylov, k, signs, tolerance, space, watch)
 
 
 def check_count(k: int, limit: int, dimension: int) -> None:
@@ -184,17 +191,17 @@ def _keep(k: int, rows: int) -> int:
     return min(k + (rows - k) // 3, rows - 2)
 
 
-def _spikes(krylov: Krylov, k: int, tolerance: float, space: VectorSpace, watch: Watch) -> Spectrum:
+def _spikes(krylov: Krylov, k: int, signs: Signs, tolerance: float, space: VectorSpace, watch: Watch) -> Spectrum:
     ritz = krylov.ritz()
     # An eigenvalue within rounding of zero is not a spike.
-    count = int(positive(ritz.values, space.dtype)[:k].sum())
+    count = k if signs == "all" else int(positive(ritz.values, space.dtype)[:k].sum())
     basis = krylov.basis
     held = basis.nbytes
     moved = basis.rotate(torch.from_numpy(ritz.rows[:count]), last=True).numpy()
     return Spectrum(
         eigenvalues=ritz.values[:count],
         vectors=basis.vectors(),
-        residuals=np.hypot(ritz.residuals[:count], ritz.moving(moved) / ritz.values[:count]),
+        residuals=relative(np.hypot(ritz.errors[:count], ritz.moving(moved)), ritz.values[:count]),
         tolerance=tolerance,
         steps=krylov.products,
         space=space,

@@ -10,7 +10,7 @@ from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.batch_operator import BatchOperator
 from hessian_surgery.curvature.deflation import Deflated
 from hessian_surgery.curvature.hessian import Hessian
-from hessian_surgery.curvature.lanczos import STEPS_PER_SPIKE, TOLERANCE, Spectrum, check_count, lanczos
+from hessian_surgery.curvature.lanczos import STEPS_PER_SPIKE, TOLERANCE, Signs, Spectrum, check_count, lanczos
 from hessian_surgery.curvature.memory_plan import BasisPlace, BasisPrecision, describe_storage, plan_room
 from hessian_surgery.curvature.operators import Operator
 from hessian_surgery.data.labelled import LabelledSet
@@ -38,6 +38,8 @@ class SpikeSearch:
     Attributes:
         spikes: K, how many to find; None means one fewer than there are classes.
         lanczos_steps: m, the exact number of steps; None goes on until the K spikes have converged.
+        signs: "positive" takes positive eigenvalues only, so that there may be fewer than K. "all"
+            takes the K largest whatever their sign, as the paper does on CIFAR-10.
         tolerance: relative residual at which a spike counts as converged.
         hessian_samples: n, how many images are in the Hessian batch.
         hessian_sampling: how they are drawn from the training data.
@@ -58,6 +60,7 @@ class SpikeSearch:
 
     spikes: int | None = None
     lanczos_steps: int | None = None
+    signs: Signs = "positive"
     tolerance: float = TOLERANCE
     hessian_samples: int = 256
     hessian_sampling: Sampling = "natural"
@@ -75,7 +78,7 @@ class SpikeSearch:
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "at least 1")
         require(self.hessian_samples >= 1, "hessian_samples", self.hessian_samples, "at least 1")
-        choices = {"hessian_sampling": Sampling, "basis": BasisPlace, "precision": BasisPrecision}
+        choices = {"signs": Signs, "hessian_sampling": Sampling, "basis": BasisPlace, "precision": BasisPrecision}
         if isinstance(self.loss, str):
             choices["loss"] = LossName
         for name, literal in choices.items():
@@ -159,11 +162,12 @@ class SpikeFinder:
             steps=self.search.lanczos_steps,
             tolerance=self.search.tolerance,
             storage=self.storage,
+            signs=self.search.signs,
             seed=self.seed,
             iteration=iteration,
             progress=progress,
         )
-        if len(spectrum) == 0:
+        if not (spectrum.eigenvalues > 0).any():
             raise NoSpikes("training_data: the Hessian has no positive eigenvalue here, so there are no spikes")
         return spectrum
 
@@ -173,8 +177,8 @@ class SpikeFinder:
         return min(self.search.lanczos_steps or STEPS_PER_SPIKE * self.count, self.space.dimension)
 
     def with_steps(self, steps: int) -> "SpikeFinder":
-        """The same finder with an exact number of Lanczos steps, and room for their vectors."""
-        search = replace(self.search, spikes=None, lanczos_steps=steps)
+        """The same finder with an exact number of Lanczos steps, and pairs of any sign."""
+        search = replace(self.search, spikes=None, lanczos_steps=steps, signs="all")
         storage = plan_basis(self.classifier, self.space, self.data, search, self.count)
         return replace(self, search=search, storage=storage)
 

@@ -76,7 +76,7 @@ def _spike_warnings(problem: Problem[Any], records: Sequence[IterationRecord]) -
     if problem.finder is None:
         return ()
     wanted = problem.finder.count
-    fewest = min(len(record.eigenvalues) for record in records)
+    fewest = min(sum(value > 0 for value in record.eigenvalues) for record in records)
     return (
         convergence_warning([record.residuals for record in records], problem.config.search.tolerance),
         f"only {fewest} of {wanted} spikes have a positive eigenvalue" if fewest < wanted else None,

@@ -26,7 +26,7 @@ from hessian_surgery.operation.iteration_record import Responses
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.protection import Protection
-from hessian_surgery.paper.amplitude import Controller, Signal, curvature_amplitude, start_control
+from hessian_surgery.paper.amplitude import Controller, GammaControl, Signal, curvature_amplitude, start_control
 from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.paper.deflation_phases import accumulate, overlap, staleness
 from hessian_surgery.paper.loop_record import LoopRecord
@@ -66,6 +66,7 @@ def iterate(problem: Problem[LoopConfig], state: LoopState, observer: Observer) 
         if not signal.accepted:
             problem.space.restore(before)
     kept = candidate if signal.accepted else state.accuracy
+    following = controller.update(signal)
     labels = list(numbered("spike", len(spectrum)))
     record = LoopRecord(
         iteration=state.iteration + 1,
@@ -76,6 +77,7 @@ def iterate(problem: Problem[LoopConfig], state: LoopState, observer: Observer) 
         products=spectrum.steps,
         coefficients=step.alpha.tolist(),
         alpha_max=controller.value,
+        smoothed_sigma=following.average if isinstance(following, GammaControl) else None,
         responses=Responses(labels, "length", matrix.tolist()),
         predicted_change=step.predicted.tolist(),
         candidate_sigma=signal.sigma_after,
@@ -87,8 +89,7 @@ def iterate(problem: Problem[LoopConfig], state: LoopState, observer: Observer) 
         seconds=seconds,
         deflation=deflation,
     )
-    following = _advance(problem, state, kept, controller.update(signal))
-    return _next_phase(problem, following, spectrum), record
+    return _next_phase(problem, _advance(problem, state, kept, following), spectrum), record
 
 
 def finished(problem: Problem[LoopConfig], state: LoopState) -> bool:
@@ -152,7 +153,7 @@ def make_plan(problem: Problem[LoopConfig], accuracy: Array, spectrum: Spectrum,
     )
     values = spectrum.eigenvalues
     # With fixed steps, as in the paper, every positive Ritz value counts for the box.
-    counted = values if config.search.lanczos_steps else values[spectrum.converged]
+    counted = values[(values > 0) & (spectrum.converged | (config.search.lanczos_steps is not None))]
     return plan(
         matrix,
         accuracy,

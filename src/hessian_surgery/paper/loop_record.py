@@ -13,6 +13,8 @@ class LoopRecord(IterationRecord):
     Attributes:
         phase: of sequential deflated surgery, from 1.
         alpha_max: the amplitude: the length that the step might have.
+        smoothed_sigma: γ-decay's moving average of σ after the iteration (table 5's EMA); None with
+            the Adam-style control.
         predicted_change: of each class's accuracy (C), Sᵀα.
         deflation: how many vectors were deflated, their overlap with the spikes, and how stale they
             are; None in the first phase.
@@ -27,6 +29,7 @@ class LoopRecord(IterationRecord):
 
     phase: int
     alpha_max: float
+    smoothed_sigma: float | None
     predicted_change: list[float]
     deflation: dict[str, float] | None = None
 

@@ -36,7 +36,7 @@ def paper_config(
         "seed": seed,
     }
     if dataset == "cifar10":
-        search = SpikeSearch(spikes=9, lanczos_steps=10, hessian_samples=128)
+        search = SpikeSearch(spikes=9, lanczos_steps=10, signs="all", hessian_samples=128)
         iterations = 15 if control == "adam" else 10
         return LoopConfig(search=search, iterations=iterations, amplitude=0.02, exponent=2, strong_above=0.85, **shared)
     if dataset == "cifar100":

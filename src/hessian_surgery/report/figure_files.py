@@ -152,7 +152,8 @@ def draw_spectrum(spikes: Sequence[Spike], tolerance: float) -> "Figure":
         low, value, high = spike.drawn_range
         left.errorbar(i, value, yerr=[[value - low], [high - value]], fmt="o", ms=4, color=colour, mfc=face)
         right.plot(i, spike.drawn_residual, "o", ms=4, color=colour, mfc=face)
-    left.set(xlabel="spike", ylabel="eigenvalue λ", yscale="log")
+    lowest = min(spike.eigenvalue for spike in spikes if spike.eigenvalue > 0)
+    left.set(xlabel="spike", ylabel="eigenvalue λ", yscale="log", ylim=(lowest / 2, None))
     right.axhline(tolerance, color=VERMILION, linestyle="--", label="tolerance")
     right.set(xlabel="spike", ylabel="relative residual", yscale="log")
     right.legend(frameon=False)

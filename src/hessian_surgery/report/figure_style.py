@@ -1,6 +1,7 @@
 """One style for all figures, and files of them that are complete and equal from run to run."""
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,15 @@ def new_figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (8.0
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
+
+
+def scale_eigenvalues(axes: "Axes", values: Iterable[float]) -> None:
+    """Make the vertical axis logarithmic; linear near zero if a value is not positive."""
+    drawn = list(values)
+    if min(drawn) > 0:
+        axes.set_yscale("log")
+    else:
+        axes.set_yscale("symlog", linthresh=1e-3 * max(map(abs, drawn)) or 1.0)
 
 
 def save_figure(figure: "Figure", path: str | Path) -> None:

@@ -56,14 +56,17 @@ def step_lengths(iterations: Convergence) -> str:
 
 
 def spectrum(spikes: Sequence[Spike]) -> str:
-    """Draw spikes with the uncertainty that their residuals leave; hollow if not converged."""
+    """Draw spikes with the uncertainty that their residuals leave; hollow if not converged.
+
+    One that is not positive, as the last of few Lanczos steps may be, is drawn at the bottom.
+    """
     ranges = [[math.log10(end) for end in spike.drawn_range] for spike in spikes]
-    values = [value for _, value, _ in ranges]
+    values = [value for spike, (_, value, _) in zip(spikes, ranges, strict=True) if spike.eigenvalue > 0]
     panel = _logarithmic_panel(len(spikes), values)
     bottom, top = panel.y
     parts = [_spike_axes(panel, "eigenvalue λ", len(spikes))]
     for i, (spike, (low, value, high)) in enumerate(zip(spikes, ranges, strict=True), 1):
-        x, y = panel.at(i, value)
+        x, y = panel.at(i, max(bottom, value))
         kind = "c1" if spike.converged else "c2 hollow"
         y1, y2 = (panel.at(i, min(top, max(bottom, end)))[1] for end in (low, high))
         parts.append(f'<line class="stem" x1="{x}" x2="{x}" y1="{panel.top + panel.height}" y2="{y}"/>')

@@ -34,10 +34,10 @@ class Bulk:
     resolution: float
 
 
-def measure_bulk(density: Density, spikes: Array) -> Bulk:
-    """Measure the bulk of a density: what is below the smallest of the spikes (K,)."""
+def measure_bulk(density: Density, spikes: Array, lowest: float | None = None) -> Bulk:
+    """Measure the bulk of a density: what is below the smallest of the spikes (K,), or `lowest`."""
     # A little below the last spike: rounding scatters its own Ritz values.
-    edge = 0.99 * float(spikes[-1])
+    edge = 0.99 * float(spikes[-1] if lowest is None else lowest)
     trace, error = density.trace
     median = density.quantile(0.5, below=edge)
     nodes = np.concatenate(density.nodes)

@@ -19,12 +19,12 @@ from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch, plan_basi
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import require
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
+from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure, scale_eigenvalues
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.bulk_statistics import Bulk, measure_bulk
 from hessian_surgery.studies.progress import part_of
 from hessian_surgery.studies.study_inputs import LOG, SEARCH, open_finder
-from hessian_surgery.types import Progress
+from hessian_surgery.types import Array, Progress
 from hessian_surgery.weights.tensorfile import save_tensors
 
 if TYPE_CHECKING:
@@ -172,9 +172,21 @@ def _measure(
         samples=len(finder.data),
         spectrum=spectrum,
         density=density,
-        bulk=measure_bulk(density, spectrum.eigenvalues) if density else None,
+        bulk=measure_bulk(density, _positive(spectrum), _lowest(spectrum)) if density else None,
         seconds=seconds,
     )
+
+
+def _positive(spectrum: Spectrum) -> Array:
+    """The positive eigenvalues."""
+    return spectrum.eigenvalues[spectrum.eigenvalues > 0]
+
+
+def _lowest(spectrum: Spectrum) -> float:
+    """Where the bulk begins: at the smallest positive eigenvalue, converged if one is."""
+    values = _positive(spectrum)
+    converged = values[spectrum.converged[: len(values)]]
+    return float((converged if len(converged) else values).min())
 
 
 def _density_storage(finder: SpikeFinder, steps: int) -> Storage:
@@ -223,7 +235,8 @@ def draw(result: SpectrumReport) -> "Figure":
 def _draw_spikes(left: "Axes", right: "Axes", spectrum: Spectrum) -> None:
     """The spikes and their residuals."""
     ranks = np.arange(1, len(spectrum) + 1)
-    left.semilogy(ranks, spectrum.eigenvalues, "o-", color=BLUE, markersize=4)
+    left.plot(ranks, spectrum.eigenvalues, "o-", color=BLUE, markersize=4)
+    scale_eigenvalues(left, spectrum.eigenvalues)
     left.set(title="Spikes", xlabel="rank", ylabel="λ")
     right.semilogy(ranks, spectrum.residuals, "o-", color=BLUE, markersize=4)
     right.axhline(spectrum.tolerance, color=GREY, linestyle="--", label="tolerance")
@@ -236,7 +249,7 @@ def _draw_spectrum(left: "Axes", right: "Axes", result: SpectrumReport, density:
     values = result.spectrum.eigenvalues
     lowest = min(float(nodes.min()) for nodes in density.nodes)
     highest = float(values[0])
-    edge = float(values[-1])
+    edge = _lowest(result.spectrum)
     _draw_density(left, density, (min(1.05 * lowest, -0.02 * highest), 1.05 * highest), 0.002 * highest)
     for i, value in enumerate(values):
         left.axvline(value, color=VERMILION, linestyle="--", linewidth=0.8, label=None if i else "spikes")

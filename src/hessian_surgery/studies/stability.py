@@ -15,7 +15,7 @@ from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet, as_part
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.report.figure_style import BLUE, GREEN, VERMILION, new_figure
+from hessian_surgery.report.figure_style import BLUE, GREEN, VERMILION, new_figure, scale_eigenvalues
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.progress import part_of
@@ -128,6 +128,8 @@ def stability(
     progress: Progress | None = None,
 ) -> Stability:
     """Find spikes on nested batches from one start vector, with m steps and to convergence.
+
+    Of m steps the K largest Ritz pairs count, whatever their sign, as in the paper.
 
     Args:
         model: the trained classifier; it is not changed.
@@ -275,7 +277,8 @@ def _draw_eigenvalues(axes: "Axes", result: Stability) -> None:
         for run, style, colour in ((size.converged, "o-", BLUE), (size.fixed, "x--", VERMILION)):
             ranks = range(1, len(run.eigenvalues) + 1)
             axes.plot(ranks, run.eigenvalues, style, color=colour, alpha=shade, markersize=5)
-    axes.set(xlabel="rank of the spike", ylabel="eigenvalue λ", title="Spikes (larger n is darker)", yscale="log")
+    axes.set(xlabel="rank of the spike", ylabel="eigenvalue λ", title="Spikes (larger n is darker)")
+    scale_eigenvalues(axes, [value for size in result.sizes for value in size.fixed.eigenvalues])
 
 
 def _draw_angles(axes: "Axes", result: Stability, k: int) -> None:

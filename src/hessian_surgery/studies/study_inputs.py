@@ -35,7 +35,8 @@ def open_finder(
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, parameters)
     refuse_half_precision(space)
-    search = replace(search, redraw_hessian=False)  # a study looks at one batch
+    # A study looks at one batch. After an exact number of steps all K pairs count, as in the paper.
+    search = replace(search, redraw_hessian=False, signs="all" if search.lanczos_steps else search.signs)
     finder = make_finder(classifier, space, as_part(training_data, "training_data"), search, seed=seed)
     LOG.info(finder.describe())
     return finder

@@ -52,4 +52,14 @@ METHODS = (
 PREDICTED = "spikes"
 NETS = 18
 # Items of `reproduce`.
-ITEMS = ("baseline", "p-rule", "main", "iterations", "omega")
+ITEMS = (
+    "baseline",
+    "eigenvalues",
+    "p-rule",
+    "main",
+    "iterations",
+    "comparison",
+    "omega",
+    "bulk-finetune",
+    "skin",
+)

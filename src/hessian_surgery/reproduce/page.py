@@ -39,7 +39,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """A number with three or four significant digits; two if it is small."""
+    """A number with two to four significant digits."""
     size = abs(value)
     if size >= 1000 or 0 < size < 0.001:
         return f"{value:.3g}"

@@ -41,7 +41,7 @@ def _line(row: dict[str, Any]) -> str:
 def number(value: float) -> str:
     """A number with two to four significant digits."""
     size = abs(value)
-    if size >= 1000 or 0 < size < 0.001:
+    if size >= 1000 or (0 < size < 0.001):
         return f"{value:.3g}"
     if 0 < size < 0.1:
         return f"{value:.2g}"

@@ -61,5 +61,10 @@ ITEMS = (
     "comparison",
     "omega",
     "bulk-finetune",
+    "cifar100-phases",
+    "cifar100-classes",
+    "summary",
     "skin",
+    "adam-control",
+    "all-99",
 )

@@ -55,7 +55,9 @@ NETS = 18
 ITEMS = (
     "baseline",
     "eigenvalues",
+    "spectrum",
     "comparison",
     "bulk-finetune",
     "skin",
+    "stability",
 )

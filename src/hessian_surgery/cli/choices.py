@@ -55,6 +55,7 @@ NETS = 18
 ITEMS = (
     "baseline",
     "eigenvalues",
+    "spectrum",
     "p-rule",
     "main",
     "iterations",
@@ -65,6 +66,7 @@ ITEMS = (
     "cifar100-classes",
     "summary",
     "skin",
+    "stability",
     "adam-control",
     "all-99",
 )

@@ -23,6 +23,7 @@ class Entry(NamedTuple):
 CATALOGUE = {
     "baseline": Entry("table 1", "class accuracies of the starting network"),
     "eigenvalues": Entry("table 2", "the leading eigenvalues of the Hessian"),
+    "spectrum": Entry("figure 1", "the density of all eigenvalues"),
     "p-rule": Entry("table 3", "the exponent p that the rule recommends, against others"),
     "main": Entry("table 4", "class accuracies before and after surgery, γ-decay"),
     "iterations": Entry("table 5", "surgery iteration by iteration, γ-decay"),
@@ -33,6 +34,7 @@ CATALOGUE = {
     "cifar100-classes": Entry("figure 3, table 11", "classes and deciles of CIFAR-100"),
     "summary": Entry("table 12", "surgery on three data sets"),
     "skin": Entry("table 13", "skin lesions: surgery, trainings and post-hoc methods"),
+    "stability": Entry("tables 15 to 18", "spikes by batch size, and Lanczos steps"),
     "adam-control": Entry("appendix C", "two controls of the amplitude"),
     "all-99": Entry("future work", "deflated surgery on CIFAR-100 with all 99 spikes"),
 }

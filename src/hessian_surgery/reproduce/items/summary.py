@@ -150,13 +150,14 @@ def draw(measured: dict[str, Sequence[Measured]]) -> "Figure":
         )
         for dataset in PAPER
     ]
+    highest = 1.25 * max(value for pair in (*ours, *theirs) for value in pair)
     for panel, title, values, colour in zip(
         axes, ("ours", "the paper"), (ours, theirs), (BLUE, VERMILION), strict=True
     ):
         panel.bar(places - 0.2, [before for before, _ in values], 0.4, color=GREY, label="before")
         panel.bar(places + 0.2, [after for _, after in values], 0.4, color=colour, label="after")
         panel.set_xticks(places, ["CIFAR-10", "CIFAR-100", "skin"])
-        panel.set(title=f"σ on held-out images, {title}", ylabel="pp")
+        panel.set(title=f"σ on held-out images, {title}", ylabel="pp", ylim=(0, highest))
         panel.legend(frameon=False, fontsize=9)
     return figure
 

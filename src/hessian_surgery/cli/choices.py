@@ -52,4 +52,10 @@ METHODS = (
 PREDICTED = "spikes"
 NETS = 18
 # Items of `reproduce`.
-ITEMS = ("baseline",)
+ITEMS = (
+    "baseline",
+    "eigenvalues",
+    "comparison",
+    "bulk-finetune",
+    "skin",
+)

@@ -49,16 +49,21 @@ def class_balanced(counts: Tensor, beta: float | None = None) -> Loss:
         >>> loss(torch.zeros(2, 2), torch.tensor([0, 1])).item() > 0
         True
     """
-    n = counts.double()
-    beta = 1 - 1 / float(n.sum()) if beta is None else beta
-    weights = torch.where(n > 0, (1 - beta) / (1 - beta**n).clamp(min=1e-300), 0)
-    weights *= len(n) / weights.sum()
+    weights = class_weights(counts, beta)
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         each = F.cross_entropy(logits, labels, reduction="none")
         return (each * weights.to(logits.device, logits.dtype)[labels]).mean()
 
     return loss
+
+
+def class_weights(counts: Tensor, beta: float | None = None) -> Tensor:
+    """The weights (C,) of `class_balanced`."""
+    n = counts.double()
+    beta = 1 - 1 / float(n.sum()) if beta is None else beta
+    weights = torch.where(n > 0, (1 - beta) / (1 - beta**n).clamp(min=1e-300), 0)
+    return weights * (len(n) / weights.sum())
 
 
 def make_loss(name: LossName, counts: Tensor) -> Loss:

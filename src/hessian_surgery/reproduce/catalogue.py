@@ -22,6 +22,10 @@ class Entry(NamedTuple):
 
 CATALOGUE = {
     "baseline": Entry("table 1", "class accuracies of the starting network"),
+    "eigenvalues": Entry("table 2", "the leading eigenvalues of the Hessian"),
+    "comparison": Entry("table 7", "surgery beside trainings and post-hoc methods on CIFAR-10"),
+    "bulk-finetune": Entry("table 9", "training after surgery"),
+    "skin": Entry("table 13", "skin lesions: surgery, trainings and post-hoc methods"),
 }
 NAMES = tuple(CATALOGUE)
 

@@ -55,7 +55,13 @@ NETS = 18
 ITEMS = (
     "baseline",
     "eigenvalues",
+    "spectrum",
+    "p-rule",
+    "main",
+    "iterations",
     "comparison",
+    "omega",
     "bulk-finetune",
     "skin",
+    "stability",
 )

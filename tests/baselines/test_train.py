@@ -94,7 +94,8 @@ def test_a_killed_run_resumes_and_ends_the_same(at, net, data, tmp_path):
     steps = []
     torch.manual_seed(at)
     train(resumed, data, AUGMENTED, folder=tmp_path / "killed", progress=lambda *now: steps.append(now))
-    assert steps == [(i, 9) for i in range(3 * ((at - 1) // 3) + 1, 10)]
+    start = 3 * ((at - 1) // 3)
+    assert steps == [(start, 9), *((i, 9) for i in range(start, 10))]
     assert not same(tensors(net), tensors(whole))
     assert same(tensors(whole), tensors(interrupted))
     assert same(tensors(whole), tensors(resumed))
@@ -106,8 +107,10 @@ def test_a_finished_run_is_loaded_and_another_refused(net, data, tmp_path):
     train(again, data, AUGMENTED, folder=tmp_path, progress=lambda *_: pytest.fail("it was finished"))
     assert same(tensors(first), tensors(again))
     before = tensors(net)
-    with pytest.raises(hs.InputError, match="holds a training with other options, starting weights or labels"):
-        train(net, data, TrainConfig(epochs=3, batch_size=64), folder=tmp_path)
+    brighter = hs.as_labelled((data.inputs() + 1, data.labels), data.classes)
+    for given, config in [(data, TrainConfig(epochs=3, batch_size=64)), (brighter, AUGMENTED)]:
+        with pytest.raises(hs.InputError, match="holds a training with other options, starting weights, images or"):
+            train(net, given, config, folder=tmp_path)
     assert same(before, tensors(net))
 
 

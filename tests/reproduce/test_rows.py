@@ -48,7 +48,15 @@ def test_a_page_shows_every_row_with_its_verdict_and_its_rule():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0.00"), (8.568, "8.57"), (84.93, "84.9"), (828.6, "829"), (23528522.0, "2.35e+07")]
+    ("value", "text"),
+    [
+        (0.0, "0.00"),
+        (-0.0134, "-0.013"),
+        (8.568, "8.57"),
+        (84.93, "84.9"),
+        (828.6, "829"),
+        (23528522.0, "2.35e+07"),
+    ],
 )
 def test_numbers_have_three_digits_or_so(value, text):
     assert number(value) == text

@@ -23,6 +23,7 @@ from hessian_surgery.model.losses import LossName
 from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Progress
+from hessian_surgery.weights.tensorfile import weights_sha256
 
 MOMENTUM = 0.9
 # The share of all steps in which the learning rate rises from 0.
@@ -90,7 +91,8 @@ def train(
         config: how to train.
         folder: where the state is saved after each epoch. A second call with the same model, data
             and config resumes from there and ends with the same weights (on a CPU bit for bit).
-        progress: called with (steps done, all steps) after each step.
+        progress: called with (steps done, all steps) before the images are read, when they have
+            been, and after each step.
 
     Raises:
         InputError: an argument is wrong, the folder holds another run, or the loss is no longer
@@ -107,9 +109,15 @@ def train(
     images = given.noun == "images"
     require(images or not config.shift, "shift", config.shift, "0, as the samples are no images")
     require(images or not config.flip, "flip", config.flip, "False, as the samples are no images")
-    identity = fingerprint(asdict(config), classifier.module, given) if folder else ""
+    identity = fingerprint(asdict(config) | {"first": _first(given)}, classifier.module, given) if folder else ""
     with claimed(folder) if folder else nullcontext(), undisturbed(classifier):
         _run(classifier, given, config, folder, identity, progress)
+
+
+def _first(data: LabelledSet) -> str:
+    """Hash the first sample, which tells images of another size or scale."""
+    held = batches.tensors(data.fetch(torch.zeros(1, dtype=torch.int64)))
+    return weights_sha256({str(i): tensor for i, tensor in enumerate(held)})
 
 
 def _run(
@@ -124,6 +132,9 @@ def _run(
     done, moments = load_state(folder, classifier.module, identity) if folder else (0, {})
     if done == config.epochs:
         return
+    steps = len(given) // config.batch_size
+    tell = progress or (lambda done, total: None)
+    tell(done * steps, config.epochs * steps)
     resident = given.resident(device)
     space = parameter_space(classifier.module)
     rate = torch.zeros((), device=device)
@@ -134,8 +145,9 @@ def _run(
     example = torch.arange(config.batch_size, device=device)
     inputs = _prepared(resident.fetch(example), config, device)
     step = recorded_step(training, inputs, resident.labels.to(device)[example])
+    tell(done * steps, config.epochs * steps)
     for epoch in range(done, config.epochs):
-        own = _scheduled(step, rate, config, epoch, len(given) // config.batch_size)
+        own = _scheduled(step, rate, config, epoch, steps)
         run_epoch(training, own, resident, config, epoch, "train", progress)
         if folder:
             save_state(folder, training, epoch + 1, identity)

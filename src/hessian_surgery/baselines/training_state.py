@@ -58,7 +58,7 @@ def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dic
         raise InputError(f"folder: {_path(folder)} cannot be read: {error}") from error
     if theirs != identity:
         raise InputError(
-            f"folder: {folder} holds a training with other options, starting weights or labels; "
+            f"folder: {folder} holds a training with other options, starting weights, images or labels; "
             "give the same ones again, or another folder"
         )
     with torch.no_grad():

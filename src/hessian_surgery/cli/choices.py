@@ -54,7 +54,14 @@ NETS = 18
 # Items of `reproduce`.
 ITEMS = (
     "baseline",
+    "eigenvalues",
+    "spectrum",
+    "p-rule",
+    "main",
+    "iterations",
     "comparison",
+    "omega",
     "bulk-finetune",
     "skin",
+    "stability",
 )

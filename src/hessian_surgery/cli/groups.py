@@ -10,12 +10,13 @@ MODEL = "Model and data"
 GOAL = "What to improve"
 COMPARISON = "The comparison"
 STUDY = "The study"
+TRAINING = "The training"
 OUTPUT = "Output"
 OPERATION = "How to operate"
 SPIKES = "Spikes"
 LOOP = "The paper's loop"
 MACHINE = "Machine and seed"
-GROUPS = (MODEL, GOAL, COMPARISON, STUDY, OUTPUT, OPERATION, SPIKES, LOOP, MACHINE)
+GROUPS = (MODEL, GOAL, COMPARISON, STUDY, TRAINING, OUTPUT, OPERATION, SPIKES, LOOP, MACHINE)
 
 
 def option(

@@ -11,7 +11,8 @@ from hessian_surgery.cli.configs import given_options
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import notes
 from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.sources import IMAGE_KINDS, PARTS, Parts, open_data
+from hessian_surgery.data.leaks import ON_TRAINING
+from hessian_surgery.data.sources import IMAGE_KINDS, PARTS, Parts, calibrates_on_training, open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import Classifier, as_classifier
@@ -52,36 +53,46 @@ class OpenedModel:
         return {"checkpoint file": self.checkpoint.sha256} if self.checkpoint else {}
 
 
-def open_model(options: InputOptions, needs: Sequence[str] = PARTS, halve: bool = True) -> OpenedModel:
+def open_model(
+    options: InputOptions, needs: Sequence[str] = PARTS, halve: bool = True, fresh: bool = False
+) -> OpenedModel:
     """Read the checkpoint and the data, build the model, load it and place it.
 
     Args:
         options: which model and which data.
         needs: the parts of the data that must be there.
         halve: False makes all of --data's test part calibration data, for folds.
+        fresh: whether a built-in model without --checkpoint may keep its random weights.
     """
     if options.model is None:
         raise InputError("model: missing; give --model, such as resnet50 or package.module:factory")
     device = choose_device(options.device)
     checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
-    parts = open_data(
+    parts = opened_parts(options, _preprocessing(checkpoint, options), needs, halve)
+    module = build_model(options.model, _outputs(checkpoint, len(parts.calibration.classes)))
+    if checkpoint is not None:
+        load_weights(module, checkpoint)
+    elif ":" not in options.model and not fresh:
+        raise InputError(f"checkpoint: --model {options.model} has no weights of its own; give --checkpoint FILE")
+    names = {own.name for own in fields(InputOptions)} - {"seed"}
+    given = {name: str(value) for name, value in given_options(options).items() if name in names}
+    return OpenedModel(module.to(device), parts, checkpoint, given, _remarks(options, checkpoint, fresh))
+
+
+def opened_parts(
+    options: InputOptions, preprocessing: Preprocessing, needs: Sequence[str] = PARTS, halve: bool = True
+) -> Parts:
+    """Open the data that the options name; the arguments are those of `open_model`."""
+    return open_data(
         options.data,
         options.seed,
-        _preprocessing(checkpoint, options),
+        preprocessing,
         training=options.training_data,
         calibration=options.calibration_data,
         heldout=options.heldout_data,
         needs=needs,
         halve=halve,
     )
-    module = build_model(options.model, _outputs(checkpoint, len(parts.calibration.classes)))
-    if checkpoint is not None:
-        load_weights(module, checkpoint)
-    elif ":" not in options.model:
-        raise InputError(f"checkpoint: --model {options.model} has no weights of its own; give --checkpoint FILE")
-    names = {own.name for own in fields(InputOptions)} - {"seed"}
-    given = {name: str(value) for name, value in given_options(options).items() if name in names}
-    return OpenedModel(module.to(device), parts, checkpoint, given, _remarks(options, checkpoint))
 
 
 def recorded_options(options: object) -> dict[str, str]:
@@ -112,11 +123,13 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
-def _remarks(options: InputOptions, checkpoint: Checkpoint | None) -> tuple[str, ...]:
+def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool) -> tuple[str, ...]:
     """Say what was not given, and what is done instead."""
     remarks = []
-    if checkpoint is None:
+    if checkpoint is None and not fresh:
         remarks.append(f"note: no --checkpoint, so the weights that {options.model} comes with are used")
+    if calibrates_on_training(options.data, options.training_data, options.calibration_data):
+        remarks.append(ON_TRAINING)
     specs = (options.data, options.training_data, options.calibration_data, options.heldout_data)
     images = any(spec and spec.partition(":")[0] in IMAGE_KINDS for spec in specs)
     if images and options.mean is None and not (checkpoint and checkpoint.normalization()):

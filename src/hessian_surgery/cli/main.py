@@ -20,6 +20,7 @@ from hessian_surgery.cli.study_options import (
     SpectrumOptions,
     StabilityOptions,
 )
+from hessian_surgery.cli.train_options import TrainOptions
 from hessian_surgery.errors import InputError
 from hessian_surgery.version import __version__
 
@@ -54,6 +55,7 @@ COMMANDS: tuple[Row, ...] = (
     ("card", CardOptions, "card:card", "Print a model card for the patched model, in Hugging Face's format."),
     ("apply", ApplyOptions, "patch:apply", "Patch a checkpoint file."),
     ("revert", RevertOptions, "patch:revert", "Get the original checkpoint file back, byte for byte."),
+    ("train", TrainOptions, "train:train", "Train a classifier from scratch, to operate on, and write its weights."),
     (
         "spectrum",
         SpectrumOptions,

@@ -15,6 +15,7 @@ from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.run_options import ReportOptions
 from hessian_surgery.cli.study_options import BulkWalkOptions, SpectrumOptions, StabilityOptions
+from hessian_surgery.cli.train_options import TrainOptions
 
 KINDS = (
     OperateOptions,
@@ -24,6 +25,7 @@ KINDS = (
     SpectrumOptions,
     StabilityOptions,
     BulkWalkOptions,
+    TrainOptions,
 )
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 # A setting as Python writes it: max_drop=0.03, protect=('cat', 'dog'), targets={'cat': 0.8}.

@@ -8,7 +8,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
+from hessian_surgery.seeding import generator
+
+# Images that means and standard deviations of channels are taken from, at most.
+MEASURED = 1000
 
 
 @dataclass(frozen=True)
@@ -58,3 +63,16 @@ class Preprocessing:
         """Normalise pixels (n, 3, h, w) uint8 to inputs (n, 3, h, w) float32."""
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         return (pixels.float() / 255 - mean) / std
+
+
+def channel_statistics(data: LabelledSet, seed: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, of images drawn at random; three decimals.
+
+    Args:
+        data: images (c, h, w) whose pixels lie between 0 and 1.
+        seed: fixes the draw.
+    """
+    chosen = torch.randperm(len(data), generator=generator(seed, "channels"))[:MEASURED].sort().values
+    pixels = torch.cat([data.fetch(part).transpose(0, 1).flatten(1) for part in chosen.split(64)], dim=1)  # type: ignore[union-attr]
+    mean, std = pixels.mean(dim=1), pixels.std(dim=1).clamp(min=1e-3)
+    return tuple(round(value, 3) for value in mean.tolist()), tuple(round(value, 3) for value in std.tolist())

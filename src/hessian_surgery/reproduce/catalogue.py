@@ -22,9 +22,16 @@ class Entry(NamedTuple):
 
 CATALOGUE = {
     "baseline": Entry("table 1", "class accuracies of the starting network"),
+    "eigenvalues": Entry("table 2", "the leading eigenvalues of the Hessian"),
+    "spectrum": Entry("figure 1", "the density of all eigenvalues"),
+    "p-rule": Entry("table 3", "the exponent p that the rule recommends, against others"),
+    "main": Entry("table 4", "class accuracies before and after surgery, γ-decay"),
+    "iterations": Entry("table 5", "surgery iteration by iteration, γ-decay"),
     "comparison": Entry("table 7", "surgery beside trainings and post-hoc methods on CIFAR-10"),
+    "omega": Entry("table 8", "the exponent p of the class-error weights"),
     "bulk-finetune": Entry("table 9", "training after surgery"),
     "skin": Entry("table 13", "skin lesions: surgery, trainings and post-hoc methods"),
+    "stability": Entry("tables 15 to 18", "spikes by batch size, and Lanczos steps"),
 }
 NAMES = tuple(CATALOGUE)
 

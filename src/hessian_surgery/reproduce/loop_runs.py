@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from hessian_surgery.evidence.difference import Difference
+from hessian_surgery.evidence.resampled_pairs import pair_counts
 from hessian_surgery.operation.operate import operate
 from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.paper.config import LoopConfig
@@ -18,6 +19,7 @@ from hessian_surgery.reproduce.workbench import Workbench, save_weights
 # What a quick run takes of what a loop takes more of.
 QUICK_ITERATIONS = 2
 QUICK_SAMPLES = 32
+QUICK_IMAGES = 12  # of each class, for calibration
 
 
 def loop_run(bench: Workbench, split: int, config: LoopConfig, training: str = "") -> dict[str, Any]:
@@ -31,7 +33,8 @@ def loop_run(bench: Workbench, split: int, config: LoopConfig, training: str = "
 
     Returns:
         `classes`, `before` and `after` on held-out images, `calibration_before` and
-        `calibration_after`, `changes` of σ and accuracy with intervals, `iterations`, `seconds`.
+        `calibration_after`, `changes` of σ and accuracies with intervals, `pairs` (C rows of 4, as
+        `pair_counts` has them), `iterations`, `seconds`.
     """
     config = _settled(bench, split, config)
     name = run_name(split, config, training)
@@ -56,7 +59,8 @@ def _settled(bench: Workbench, split: int, config: LoopConfig) -> LoopConfig:
     if not bench.quick:
         return config
     search = replace(config.search, hessian_samples=min(QUICK_SAMPLES, config.search.hessian_samples))
-    return replace(config, search=search, iterations=min(QUICK_ITERATIONS, config.iterations))
+    iterations = min(QUICK_ITERATIONS, config.iterations)
+    return replace(config, search=search, iterations=iterations, calibration_cap=QUICK_IMAGES)
 
 
 def _run(bench: Workbench, split: int, config: LoopConfig, training: str, name: str) -> Outcome:
@@ -87,7 +91,9 @@ def _as_dict(outcome: Outcome) -> dict[str, Any]:
             "sigma": _change(tests.sigma),
             "accuracy": _change(tests.accuracy),
             "balanced_accuracy": _change(tests.balanced_accuracy),
+            "worst": _change(tests.worst),
         },
+        "pairs": pair_counts(outcome.findings.heldout).astype(int).tolist(),
         "iterations": [record.as_dict() for record in outcome.iterations],
         "ended": outcome.ended,
         "seconds": outcome.seconds,

@@ -48,10 +48,12 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """A number with three or four significant digits."""
+    """A number with two to four significant digits."""
     size = abs(value)
     if size >= 1000 or (0 < size < 0.001):
         return f"{value:.3g}"
+    if 0 < size < 0.1:
+        return f"{value:.2g}"
     return f"{value:.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 

@@ -250,17 +250,17 @@ def _draw_spectrum(left: "Axes", right: "Axes", result: SpectrumReport, density:
     lowest = min(float(nodes.min()) for nodes in density.nodes)
     highest = float(values[0])
     edge = _lowest(result.spectrum)
-    _draw_density(left, density, (min(1.05 * lowest, -0.02 * highest), 1.05 * highest), 0.002 * highest)
+    draw_density(left, density, (min(1.05 * lowest, -0.02 * highest), 1.05 * highest), 0.002 * highest)
     for i, value in enumerate(values):
         left.axvline(value, color=VERMILION, linestyle="--", linewidth=0.8, label=None if i else "spikes")
     left.set_title("Whole spectrum")
     left.legend(frameon=False, fontsize=9)
     resolution = result.bulk.resolution if result.bulk else 0.0
-    _draw_density(right, density, (max(1.05 * lowest, -edge), edge), max(np.sqrt(density.variance), resolution))
+    draw_density(right, density, (max(1.05 * lowest, -edge), edge), max(np.sqrt(density.variance), resolution))
     right.set_title("Bulk")
 
 
-def _draw_density(axes: "Axes", density: Density, ends: tuple[float, float], width: float) -> None:
+def draw_density(axes: "Axes", density: Density, ends: tuple[float, float], width: float) -> None:
     """φ on a log axis between two ends, with a kernel of at least `width`.
 
     A narrower kernel would fall between the points that are drawn.

@@ -67,6 +67,7 @@ ITEMS = (
     "summary",
     "skin",
     "stability",
+    "box",
     "adam-control",
     "all-99",
 )

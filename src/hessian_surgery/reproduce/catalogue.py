@@ -35,6 +35,7 @@ CATALOGUE = {
     "summary": Entry("table 12", "surgery on three data sets"),
     "skin": Entry("table 13", "skin lesions: surgery, trainings and post-hoc methods"),
     "stability": Entry("tables 15 to 18", "spikes by batch size, and Lanczos steps"),
+    "box": Entry("appendix B", "a bound for each spike against one for all, on skin"),
     "adam-control": Entry("appendix C", "two controls of the amplitude"),
     "all-99": Entry("future work", "deflated surgery on CIFAR-100 with all 99 spikes"),
 }

@@ -62,6 +62,11 @@ ITEMS = (
     "comparison",
     "omega",
     "bulk-finetune",
+    "cifar100-phases",
+    "cifar100-classes",
+    "summary",
     "skin",
     "stability",
+    "adam-control",
+    "all-99",
 )

@@ -101,6 +101,20 @@ def test_operate_with_the_papers_settings(run, capsys, tmp_path, checkpoint):
     assert "have not converged" in capsys.readouterr().out.replace("\n", " ")
 
 
+def test_calibration_images_may_be_training_images_and_the_run_says_so(run, capsys, checkpoint):
+    """Section 9.2's calibration set; it is said once at the start, and again in the result."""
+    inputs = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]
+    chosen = ["--calibration-data", "digits:train", "--preset", "paper:isic", "--iterations", "1"]
+    assert run("operate", *inputs, *chosen, "--out", "run", "--json") == 0
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)
+    assert captured.err.count("the calibration images are training images, as was asked") == 1
+    assert any(text.startswith("the calibration images are training") for text in result["warnings"])
+    assert (result["split"]["calibration"], result["split"]["heldout"]) == (248, 1078)
+    assert run("compare", *inputs, "--calibration-data", "digits:train", "--methods", "class-bias") == 2
+    assert "images are in --training-data as well" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("options", [SHORT, LOOP], ids=["default", "loop"])
 def test_apply_and_revert_give_back_the_files(run, capsys, tmp_path, checkpoint, options):
     arguments = ["operate", "--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits", *options]

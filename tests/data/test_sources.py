@@ -11,7 +11,7 @@ import hessian_surgery as hs
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.readers.cifar import read_cifar
 from hessian_surgery.data.readers.isic import read_isic
-from hessian_surgery.data.sources import open_data
+from hessian_surgery.data.sources import calibrates_on_training, open_data
 
 SMALL = Preprocessing(size=4)
 
@@ -208,6 +208,39 @@ def test_isic_is_split_by_lesion(isic):
     parts = open_data(f"isic:{isic}", preprocessing=SMALL)
     assert parts.training.inputs().shape == (36, 3, 4, 4)
     assert (train.labels == 0).sum() + (test.labels == 0).sum() == 16
+
+
+def test_calibration_images_may_be_training_images_if_one_says_so(isic):
+    """Section 9.2: at most so many of each class, of the training images."""
+    spec = f"isic:{isic}"
+    parts = open_data(spec, preprocessing=SMALL, calibration=f"{spec}:train")
+    assert torch.equal(parts.calibration.index, parts.training.index)
+    assert [len(parts.training), len(parts.calibration), len(parts.heldout)] == [36, 36, 12]
+    assert hs.cap_per_class(parts.calibration, 5).counts.tolist() == [5, 5]
+    assert len(open_data("digits", calibration="digits:train").calibration) == 248
+    for halves in ({"calibration": f"{spec}:test"}, {"calibration": f"{spec}:test", "heldout": spec}):
+        with pytest.raises(hs.InputError, match="is the calibration data as well"):
+            open_data(spec, preprocessing=SMALL, **halves)
+    with pytest.raises(hs.InputError, match="is a single set"):
+        open_data(f"{spec}:train", preprocessing=SMALL)
+
+
+@pytest.mark.parametrize(
+    ("data", "training", "calibration", "on_training"),
+    [
+        ("isic:D", None, "isic:D:train", True),
+        ("isic:E", "isic:D", "isic:D:train", True),
+        ("isic:E", "isic:D:train", "isic:D:train", True),
+        ("digits", None, "digits:train", True),
+        ("isic:D", None, "isic:E:train", False),
+        ("isic:D", None, "isic:D:test", False),
+        ("isic:D", None, None, False),
+        ("imagefolder:train", None, "imagefolder:train", False),
+        ("package.module:train", None, "package.module:train", False),
+    ],
+)
+def test_who_calibrates_on_training_images(data, training, calibration, on_training):
+    assert calibrates_on_training(data, training, calibration) == on_training
 
 
 def test_isic_with_a_test_table(isic):

@@ -7,7 +7,7 @@ import torch
 
 import hessian_surgery as hs
 from conftest import operate
-from hessian_surgery.data.leaks import hash_part
+from hessian_surgery.data.leaks import ON_TRAINING, hash_part
 from hessian_surgery.data.splits import join_sets
 from hessian_surgery.operation.leak_check import check_leaks
 from hessian_surgery.operation.observer import Observer
@@ -67,6 +67,31 @@ def test_more_than_one_percent_is_refused(trained, digits_parts, part, source, m
     with pytest.raises(hs.InputError, match=message):
         operate(trained, replace(digits_parts, **{part: leaky}), ONE_STEP)
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())
+
+
+def test_calibration_on_training_images_must_be_asked_for(trained, digits_parts):
+    """Then it is said, and held-out images must still be others."""
+    parts = replace(digits_parts, calibration=digits_parts.training)
+    with pytest.raises(hs.InputError, match="calibration_data: 248 images are in training_data as well"):
+        operate(trained, parts, ONE_STEP)
+    meant = replace(ONE_STEP, calibrate_on_training=True, calibration_cap=15)
+    heard = Heard()
+    outcome = operate(trained, parts, meant, observer=heard)
+    assert ON_TRAINING in heard.remarks
+    assert ON_TRAINING in outcome.findings.warnings
+    assert max(outcome.findings.calibration.metrics()[0].count) == 15
+    assert outcome.split["shared"] == []
+    for source in (digits_parts.training, outcome_images(digits_parts.training, outcome)):
+        leaky = with_images_of(digits_parts.heldout, source, 6)
+        with pytest.raises(hs.InputError, match="heldout_data: 6 images are in training_data as well"):
+            operate(trained, replace(parts, heldout=leaky), meant)
+    with pytest.raises(hs.InputError, match="folds: got 5, but the calibration images are training images"):
+        hs.operate(trained, training_data=parts.training, calibration_data=parts.calibration, folds=5, config=meant)
+
+
+def outcome_images(data, outcome):
+    """The images that an operation was calibrated on."""
+    return data.subset(torch.isin(data.index, outcome.findings.calibration.index).nonzero()[:, 0])
 
 
 def test_only_drawn_training_images_are_compared_if_they_are_not_in_memory(trained, digits_parts):

@@ -11,7 +11,8 @@ from hessian_surgery.cli.configs import given_options
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import notes
 from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.sources import IMAGE_KINDS, PARTS, Parts, open_data
+from hessian_surgery.data.leaks import ON_TRAINING
+from hessian_surgery.data.sources import IMAGE_KINDS, PARTS, Parts, calibrates_on_training, open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import Classifier, as_classifier
@@ -127,6 +128,8 @@ def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool) 
     remarks = []
     if checkpoint is None and not fresh:
         remarks.append(f"note: no --checkpoint, so the weights that {options.model} comes with are used")
+    if calibrates_on_training(options.data, options.training_data, options.calibration_data):
+        remarks.append(ON_TRAINING)
     specs = (options.data, options.training_data, options.calibration_data, options.heldout_data)
     images = any(spec and spec.partition(":")[0] in IMAGE_KINDS for spec in specs)
     if images and options.mean is None and not (checkpoint and checkpoint.normalization()):

@@ -15,6 +15,7 @@ from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.option_names import as_options
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
+from hessian_surgery.data.sources import calibrates_on_training
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
 from hessian_surgery.model.evaluation import check_classifier
@@ -72,7 +73,8 @@ def _choose(options: OperateOptions) -> OperationConfig:
         options = replace(options, directions="biases")
     config = choose_config(options)
     refuse_unused(options, config)
-    return config
+    on_training = calibrates_on_training(options.data, options.training_data, options.calibration_data)
+    return replace(config, calibrate_on_training=on_training)
 
 
 def _open(options: OperateOptions) -> OpenedModel:

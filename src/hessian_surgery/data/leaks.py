@@ -13,6 +13,11 @@ from hessian_surgery.errors import InputError
 LIMIT = 0.01
 # A sample of the training images must show this many shared images before a run is refused.
 FEWEST = 3
+# What is said if calibration images are training images, and were meant to be.
+ON_TRAINING = (
+    "the calibration images are training images, as was asked: the model does better on them than on new ones, so only "
+    "held-out images say what was gained"
+)
 # How many images a sentence names.
 NAMED = 3
 

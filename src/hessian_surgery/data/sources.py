@@ -74,7 +74,7 @@ def open_data(
         preprocessing: how images become inputs.
         training: spec of other training data: its train part, or all of it if it is a single set.
         calibration: spec of other calibration data: its test part, or all of it. The held-out data
-            is then the whole test part of `spec`.
+            is then the whole test part of `spec`. `SPEC:train` gives training images.
         heldout: spec of other held-out data, likewise. The calibration data is then the whole test
             part of `spec`.
         needs: the parts that must be there; the training data must always be.
@@ -87,7 +87,8 @@ def open_data(
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
         return open_source(part_spec, seed, preprocessing).part(split, option) if part_spec else None
 
-    if (heldout or (calibration and "heldout" in needs)) and (calibration or spec) == (heldout or spec):
+    decides, judges = ((part or spec or "").removesuffix(":test") for part in (calibration, heldout))
+    if (heldout or (calibration and "heldout" in needs)) and decides == judges:
         raise InputError(
             f"heldout_data: {heldout or spec} is the calibration data as well; give data alone to halve it"
         )
@@ -128,8 +129,26 @@ def _lacking(spec: str | None, source: Source, missing: list[str]) -> str:
     return f"data: {spec} has no {part} part; add one, or give {lacking}"
 
 
+def split_spec(spec: str) -> tuple[str, str | None]:
+    """The spec without `:train` or `:test` at its end, and which of the two it was, if any."""
+    whole, _, part = spec.rpartition(":")
+    kind, colon, _ = whole.partition(":")
+    named = part in ("train", "test") and (whole == "digits" or (kind in IMAGE_KINDS and bool(colon)))
+    return (whole, part) if named else (spec, None)
+
+
+def calibrates_on_training(spec: str | None, training: str | None, calibration: str | None) -> bool:
+    """Whether the calibration data are training images, asked for as `SPEC:train`."""
+    if calibration is None or split_spec(calibration)[1] != "train":
+        return False
+    return split_spec(training or spec or "")[0] == split_spec(calibration)[0]
+
+
 def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
-    """Open the data that one spec names."""
+    """Open the data that one spec names; with `:train` or `:test` at its end, only that part."""
+    whole, part = split_spec(spec)
+    if part is not None:
+        return Source(None, None, open_source(whole, seed, preprocessing).part(part, f"data {whole}"))
     kind, _, place = spec.partition(":")
     folder = Path(place)
     if spec == "digits":

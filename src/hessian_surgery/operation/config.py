@@ -29,6 +29,8 @@ class OperationConfig(ABC):
         search: how spikes are sought, if any are.
         parameters: glob over the names of the weights that may move.
         calibration_cap: calibration images per class at most; None takes all.
+        calibrate_on_training: whether the calibration images are training images, as in section
+            9.2; images that the two share are then no leak. Held-out images must judge.
         batch_size: images per forward pass; None lets a short trial choose (`model/passes.py`).
         seed: fixes every random draw.
         recalibrate: fit one temperature to the calibration images after the operation, and divide
@@ -46,6 +48,7 @@ class OperationConfig(ABC):
     search: SpikeSearch = field(default_factory=SpikeSearch)
     parameters: str = "*"
     calibration_cap: int | None = None
+    calibrate_on_training: bool = False
     batch_size: int | None = None
     seed: int = 0
     recalibrate: bool = False

@@ -30,6 +30,8 @@ def check_judge(
     """Check the images that judge against the others; divide them into folds if so asked."""
     check_recalibration(inputs)
     check_biases(inputs)
+    if inputs.config.calibrate_on_training and folds is not None:
+        raise InputError(f"folds: got {folds}, but the calibration images are training images; give heldout_data")
     heldout = None if heldout is None else _heldout(inputs, heldout)
     leaks = check_leaks(inputs, training, heldout)
     fold_of = None

@@ -10,7 +10,7 @@ from torch import nn
 import hessian_surgery as hs
 from hessian_surgery import cuda_graphs
 from hessian_surgery.baselines import training_step
-from hessian_surgery.baselines.finetune import FINETUNES, FinetuneConfig, finetune
+from hessian_surgery.baselines.finetune import FINETUNES, FinetuneConfig, choose_finetune, finetune
 from hessian_surgery.baselines.training_step import adam, recorded_step, start_training, step
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.losses import make_loss
@@ -67,8 +67,37 @@ def test_the_papers_fine_tunings_are_ready_made():
     assert FINETUNES["finetune"] == FinetuneConfig(epochs=15, learning_rate=1e-4, batch_size=64)
     assert FINETUNES["focal"].loss == "focal"
     assert (FINETUNES["class-balanced"].loss, FINETUNES["class-balanced"].head_epochs) == ("class-balanced", 5)
-    bulk = FINETUNES["bulk"]
-    assert (bulk.loss, bulk.project) == ("cross-entropy", searched(9, 30, 128))
+    assert FINETUNES["bulk"].loss == "cross-entropy"
+
+
+def test_a_ready_made_fine_tuning_fits_the_training_images(data):
+    """C − 1 spikes, or as many as are asked for, by 30 steps if these are enough."""
+    assert choose_finetune("bulk", data).project == searched(None, 30, 128)
+    assert searched(None, 30, 128).count(len(data.classes)) == 9
+    assert choose_finetune("bulk", data, spikes=4).project == searched(4, 30, 128)
+    assert choose_finetune("bulk", data, spikes=15).project == searched(15, None, 128)
+    many = hs.as_labelled((torch.zeros(100, 1), torch.arange(100)))
+    assert choose_finetune("bulk", many).project == searched(None, None, 128)
+    rare = hs.as_labelled((torch.zeros(30, 1), torch.arange(30) % 10 // 8))
+    assert rare.counts.tolist() == [24, 6]
+    assert choose_finetune("class-balanced", rare) == FINETUNES["class-balanced"]
+    balanced = hs.as_labelled((torch.zeros(43, 1), torch.arange(43) % 2))  # 22 and 21
+    assert choose_finetune("class-balanced", balanced) == replace(FINETUNES["class-balanced"], head_epochs=0)
+    assert choose_finetune("focal", rare) == FINETUNES["focal"]
+
+
+def test_class_balanced_training_on_balanced_classes_is_cross_entropy(trained, digits_parts):
+    """Then all effective numbers are the same, so all weights are 1 (the paper's table 7)."""
+    labels = digits_parts.calibration.labels
+    some = torch.cat([(labels == label).nonzero()[:12, 0] for label in range(10)])
+    data = digits_parts.calibration.subset(some)
+    assert data.counts.tolist() == [12] * 10
+    nets = [copy.deepcopy(trained).double() for _ in range(2)]
+    data = hs.as_labelled((data.inputs().double(), data.labels), data.classes)
+    for net, name in zip(nets, ("finetune", "class-balanced"), strict=True):
+        finetune(net, data, replace(choose_finetune(name, data), epochs=2, batch_size=40))
+    for one, other in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 def cross_entropy_by_hand(logits, labels, counts):
@@ -179,13 +208,12 @@ def test_the_head_goes_first(trained, data):
 
 
 def test_gradients_are_orthogonal_to_the_spikes(trained, data, monkeypatch):
-    """The spikes are those of each epoch's weights, on the tenth that is not trained on."""
+    """The spikes are those of each epoch's weights; images and their order are the plain run's."""
     config = FinetuneConfig(epochs=2, batch_size=32, project=searched(4, 12, 16), learning_rate=1e-3)
-    train, spike_data = hs.stratified_split(data, (0.9, 0.1), seed=0)
     handed = []
     expected = []
     step_of_adam = torch.optim.Adam.step
-    steps = len(train) // 32
+    steps = len(data) // 32
 
     def spy(optimizer, *arguments):
         gradient = torch.cat([p.grad.reshape(-1) for p in trained.parameters()])
@@ -195,24 +223,24 @@ def test_gradients_are_orthogonal_to_the_spikes(trained, data, monkeypatch):
 
     def watch(operator, *arguments, **options):
         assert len(handed) == steps * len(expected)
-        own = hs.Hessian(trained, hs.hessian_batch(spike_data, 16, seed=0, iteration=len(expected)))
+        own = hs.Hessian(trained, hs.hessian_batch(data, 16, seed=0, iteration=len(expected)))
         expected.append(hs.lanczos(own, 4, steps=12, seed=0, iteration=len(expected)).vectors)
         return hs.lanczos(operator, *arguments, **options)
 
     monkeypatch.setattr(torch.optim.Adam, "step", spy)
     monkeypatch.setattr("hessian_surgery.curvature.search.lanczos", watch)
-    start = copy.deepcopy(trained)
+    start = copy.deepcopy(trained).train()
     finetune(trained, data, config)
     assert len(handed) == 2 * steps
     for i, gradient in enumerate(handed):
         assert torch.linalg.norm(expected[i // steps] @ gradient) < 1e-5 * torch.linalg.norm(gradient)
     # The spikes turn between epochs, and a plain gradient has a component along them.
     assert torch.linalg.norm(expected[0] @ handed[-1]) > 1e-4 * torch.linalg.norm(handed[-1])
-    inputs = train.inputs()
-    labels = train.labels
-    loss = nn.functional.cross_entropy(start.train()(inputs), labels)
+    first = torch.randperm(len(data), generator=generator(0, "finetune", 0))[:32]
+    loss = nn.functional.cross_entropy(start(data.inputs()[first]), data.labels[first])
     free = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(start.parameters()))])
     assert torch.linalg.norm(expected[0] @ free) > 1e-2 * torch.linalg.norm(free)
+    assert torch.allclose(handed[0], free - expected[0].T @ (expected[0] @ free), atol=1e-6)
 
 
 RESUMED = [
@@ -325,9 +353,6 @@ def test_models_and_data_that_do_not_fit_the_choices(trained, data):
         finetune(nn.Sequential(trained, nn.LogSoftmax(dim=1)), data, config)
     with pytest.raises(hs.InputError, match="half precision"):
         finetune(copy.deepcopy(trained).half(), data, config)
-    few = data.subset(torch.stack([(data.labels == j).nonzero()[0, 0] for j in range(10)]))
-    with pytest.raises(hs.InputError, match="project: with 10 images no class has a tenth to spare"):
-        finetune(trained, few, FinetuneConfig(project=searched(1, 30, 128), batch_size=2))
     trained.fc.requires_grad_(False)
     with pytest.raises(hs.InputError, match="the head 'fc' is frozen"):
         finetune(trained, data, config)

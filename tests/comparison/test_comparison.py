@@ -1,3 +1,4 @@
+import itertools
 import re
 from dataclasses import replace
 
@@ -13,7 +14,8 @@ from hessian_surgery.baselines.posthoc import FROM_LOGITS
 from hessian_surgery.cli.compare import write_advised
 from hessian_surgery.cli.inputs import OpenedModel
 from hessian_surgery.comparison.advice import advise
-from hessian_surgery.comparison.compare import compare, compare_logits
+from hessian_surgery.comparison.compare import _after_training, compare, compare_logits, open_compared
+from hessian_surgery.comparison.compared_model import compute_outputs, matched_search
 from hessian_surgery.comparison.entries import parse_entry
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import RunContext
@@ -25,6 +27,7 @@ from hessian_surgery.paper.loop import Observer
 from hessian_surgery.report.comparison_page import comparison_page
 
 QUICK = hs.LoopConfig(iterations=1, search=hs.SpikeSearch(hessian_samples=64))
+LOSSES = {"focal": hs.focal, "cross-entropy": hs.cross_entropy}
 METHODS = ("class-bias", "spikes", "spikes:3", "class-bias+spikes", "spikes+class-bias", "random", "last-layer")
 
 
@@ -63,6 +66,39 @@ def test_a_comparison(compared, trained, digits_images):
     again = without_times(compared("spikes", "last-layer"))
     assert again == [row for row in without_times(fronts) if row.name in {r.name for r in again}]
     assert compared("class-bias", seed=5).row("class-bias", 0.0).sigma != fronts.row("class-bias", 0.0).sigma
+
+
+def test_spikes_after_a_training_are_those_of_its_own_loss(trained, digits_images, digits_parts):
+    """Section 9.2: the focal Hessian after focal training; a stratified batch after balanced."""
+    original = open_compared(trained, digits_images, digits_parts.training, QUICK)
+    protocol = Protocol(("focal+spikes",), 1, epochs=1)
+    found = _after_training(original, "focal", protocol, None, Observer())
+    spikes = compute_outputs(found, ["spikes"], Observer()).directions["spikes"]
+    batch = hs.hessian_batch(digits_parts.training, 64)
+    net = found.classifier.module
+    by_loss = {name: hs.lanczos(hs.Hessian(net, batch, loss=loss), 1, iteration=1) for name, loss in LOSSES.items()}
+    overlap = {name: abs(float(found.vector(0) @ spikes.vector(0))) for name, found in by_loss.items()}
+    assert overlap["focal"] > 0.9999 > overlap["cross-entropy"]
+    search = hs.SpikeSearch(spikes=4, loss="focal")
+    assert matched_search(search, "finetune") == hs.SpikeSearch(spikes=4)
+    assert matched_search(search, "class-balanced") == hs.SpikeSearch(spikes=4, hessian_sampling="stratified")
+
+
+@pytest.mark.full
+def test_the_end_of_a_whole_operation_is_trained_on(trained, digits_images, digits_parts):
+    """Table 9 fine-tunes Algorithm 2's end point; on the first split alone."""
+    names = ("loop", "loop+bulk", "loop+finetune", "operate+finetune", "finetune")
+    protocol = Protocol(names, 2, budgets=(0.0, 0.01), epochs=1)
+    config = replace(QUICK, returned="last", rollback_drop=1.0, rollback_sigma=1.0)
+    data = {"data": digits_images, "training_data": digits_parts.training}
+    fronts = compare(trained, **data, protocol=protocol, config=config)
+    for name in names[1:4]:
+        assert (fronts.row(name).splits, fronts.row(name).reasons) == (1, {})
+    ends = [fronts.predicted[f"{name}@None"][0] for name in ("nothing", "loop", "loop+finetune", "finetune")]
+    changed = [int((one != two).sum()) for one, two in itertools.combinations(ends, 2)]
+    assert min(changed) > 0
+    # A little training moves less than the operation did, so it starts where that ended.
+    assert int((ends[1] != ends[2]).sum()) < int((ends[0] != ends[1]).sum())
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ def test_every_name_is_an_entry():
         ("focal+one-step", "focal", ("one-step",), ""),
         ("one-step+finetune", "", ("one-step",), "finetune"),
         ("nothing+class-bias", "", ("class-bias",), ""),
+        ("loop+bulk", "", ("loop",), "bulk"),
+        ("operate+finetune", "", ("operate",), "finetune"),
+        ("focal+loop+finetune", "focal", ("loop",), "finetune"),
     ],
 )
 def test_chains(name, trunk, methods, last):
@@ -48,12 +51,12 @@ def test_chains(name, trunk, methods, last):
         ("spikes:0", "got 'spikes:0'; give a whole number"),
         ("class-bias:3", "got 'class-bias:3'"),
         ("one-step:3", "got 'one-step:3'"),
-        ("last-layer+class-bias", "last-layer can only be chained with trainings, and operate, operate:spikes"),
-        ("loop+finetune", "last-layer can only be chained with trainings, and operate, operate:spikes"),
-        ("operate:spikes+class-bias", "only with a training before them"),
+        ("last-layer+class-bias", "last-layer, operate, .*loop can only be chained with trainings"),
+        ("operate:spikes+class-bias", "last-layer, operate, .*loop can only be chained with trainings"),
+        ("loop+class-bias+finetune", "last-layer, operate, .*loop can only be chained with trainings"),
         ("operate:x", "got 'operate:x'"),
         ("surgery", "got 'surgery'; give some of nothing"),
-        ("class-bias+loop", "last-layer can only be chained with trainings, and operate, operate:spikes"),
+        ("class-bias+loop", "last-layer, operate, .*loop can only be chained with trainings"),
     ],
 )
 def test_other_names_are_refused(name, message):

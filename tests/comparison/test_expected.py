@@ -28,7 +28,7 @@ class Told(Observer):
         self.share = done / total
 
 
-METHODS = ("temperature", "class-gradients", "spikes:3", "one-step", "operate", "loop", "focal+class-bias", "bias+bulk")
+METHODS = ("temperature", "class-gradients", "spikes:3", "one-step", "operate", "loop", "focal+class-bias", "loop+bulk")
 
 
 @pytest.mark.full

@@ -10,10 +10,10 @@ from torch import nn
 from hessian_surgery.baselines.training_run import EpochsConfig, loss_on_device, run_epoch, undisturbed
 from hessian_surgery.baselines.training_state import fingerprint, load_moments, load_state, save_state
 from hessian_surgery.baselines.training_step import Training, adam, recorded_step, start_training
+from hessian_surgery.curvature.lanczos import STEPS_PER_SPIKE
 from hessian_surgery.curvature.memory_plan import choose_storage
 from hessian_surgery.curvature.search import NoSpikes, SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
-from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.files import claimed
 from hessian_surgery.model.classifier import Classifier, as_classifier
@@ -24,8 +24,10 @@ from hessian_surgery.model.parameters import ParameterSpace, parameter_space, re
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Progress
 
-# With `FinetuneConfig.project`, the share of each class to train on; the spikes come from the rest.
-TRAINED_SHARE = 0.9
+# Lanczos steps of the paper's projected fine-tuning, for nine spikes.
+PROJECTED_STEPS = 30
+# Classes are balanced if the largest has at most this many times the images of the smallest.
+BALANCED = 1.1
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class FinetuneConfig(EpochsConfig):
         head_epochs: how many of the epochs, the first ones, train only the head (the last linear
             layer). Adam then starts again on all weights.
         project: how to seek the spikes that each gradient is projected off; None projects nothing.
-            They are found again, on a new batch and with this loss, at the start of each epoch. As
+            They are found again, on a new batch of the training images and with this loss, at the
+            start of each epoch. As
             in the paper, only the gradient is projected: Adam rescales it, so a step is not quite
             orthogonal to the spikes.
         seed: fixes every random draw.
@@ -72,8 +75,29 @@ FINETUNES: dict[str, FinetuneConfig] = {
     "finetune": FinetuneConfig(),
     "focal": FinetuneConfig(loss="focal"),
     "class-balanced": FinetuneConfig(loss="class-balanced", head_epochs=5),
-    "bulk": FinetuneConfig(project=SpikeSearch(spikes=9, lanczos_steps=30, hessian_samples=128)),
+    "bulk": FinetuneConfig(project=SpikeSearch(hessian_samples=128)),
 }
+
+
+def choose_finetune(name: str, training: LabelledSet, spikes: int | None = None) -> FinetuneConfig:
+    """A ready-made fine-tuning as it fits the training images.
+
+    Class-balanced loss begins with the head alone, as the paper does on skin images; on balanced
+    classes it is cross-entropy, and trains as such. The bulk is what is orthogonal to C − 1 spikes,
+    found by the paper's 30 Lanczos steps if these are enough.
+
+    Args:
+        name: one of `FINETUNES`.
+        training: the images to train on.
+        spikes: how many spikes to project off, instead of C − 1.
+    """
+    config = FINETUNES[name]
+    if config.project is not None:
+        project = replace(config.project, spikes=spikes)
+        enough = STEPS_PER_SPIKE * project.count(len(training.classes)) <= PROJECTED_STEPS
+        return replace(config, project=replace(project, lanczos_steps=PROJECTED_STEPS if enough else None))
+    balanced = training.counts.max() <= BALANCED * training.counts.min()
+    return replace(config, head_epochs=0) if balanced else config
 
 
 @dataclass(frozen=True)
@@ -87,12 +111,11 @@ class _Phase:
 
 @dataclass(frozen=True)
 class _Job:
-    """A checked call of `finetune`; the spikes come from `spike_data`, if they are asked for."""
+    """A checked call of `finetune`."""
 
     classifier: Classifier
     config: FinetuneConfig
     train: LabelledSet
-    spike_data: LabelledSet | None
     loss: Loss
     phases: tuple[_Phase, ...]
 
@@ -109,8 +132,8 @@ def finetune(
 
     BatchNorm's statistics move. Mode, requires_grad, .grad and the global random state are
     restored; so are weights and buffers if anything goes wrong. The images are read once and kept
-    on the model's device. With `config.project`, nine tenths of each class are trained on and the
-    spikes come from the rest.
+    on the model's device. `config.project` changes nothing but the gradients: the images and their
+    order stay the same.
 
     Args:
         model: weights in float32 or more; on a GPU the forward pass uses autocast to bfloat16.
@@ -137,21 +160,13 @@ def finetune(
         _run(job, folder, identity, progress)
 
 
-def _prepare(classifier: Classifier, given: LabelledSet, config: FinetuneConfig) -> _Job:
+def _prepare(classifier: Classifier, train: LabelledSet, config: FinetuneConfig) -> _Job:
     space = parameter_space(classifier.module)
     refuse_half_precision(space)
-    check_classifier(classifier, given)
-    train = given
-    spike_data = None
-    if config.project is not None:
-        train, spike_data = stratified_split(given, (TRAINED_SHARE, 1 - TRAINED_SHARE), config.seed)
-        if len(spike_data) == 0:
-            raise InputError(
-                f"project: with {len(given)} images no class has a tenth to spare for the spikes; give None"
-            )
+    check_classifier(classifier, train)
     config.check_size(train)
     loss = loss_on_device(config.loss, train, space.device)
-    return _Job(classifier, config, train, spike_data, loss, _phases(classifier, train, space, config))
+    return _Job(classifier, config, train, loss, _phases(classifier, train, space, config))
 
 
 def _phases(
@@ -203,13 +218,13 @@ def _run(job: _Job, folder: Path | None, identity: str, progress: Progress | Non
 
 def _spike_finder(job: _Job, space: ParameterSpace) -> SpikeFinder | None:
     """What finds the spikes of each epoch, if gradients are projected off them."""
-    if job.config.project is None or job.spike_data is None:
+    if job.config.project is None:
         return None
     search = replace(job.config.project, redraw_hessian=True)
     count = search.count(len(job.train.classes))
     storage = choose_storage(space, count, steps=search.lanczos_steps, tolerance=search.tolerance)
     seed = job.config.seed
-    return SpikeFinder(job.classifier, space, job.spike_data, search, job.loss, count, storage, seed)
+    return SpikeFinder(job.classifier, space, job.train, search, job.loss, count, storage, seed)
 
 
 def _find_spikes(finder: SpikeFinder, training: Training, epoch: int) -> None:

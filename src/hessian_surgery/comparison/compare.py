@@ -11,13 +11,14 @@ from torch import nn
 
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import FROM_LOGITS
-from hessian_surgery.comparison.compared_model import OUTPUTS, ComparedModel, compute_outputs
+from hessian_surgery.comparison.compared_model import OUTPUTS, ComparedModel, compute_outputs, matched_search
 from hessian_surgery.comparison.entries import Entry, family_of, require_logits_only
 from hessian_surgery.comparison.expected import EVIDENCE_STAGE, expected_comparison, expected_from_outputs
 from hessian_surgery.comparison.fronts import Fronts, make_fronts
+from hessian_surgery.comparison.over_splits import failed_result
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
-from hessian_surgery.comparison.run_entry import copy_model, failed_result, run_entry, run_from_outputs, train
+from hessian_surgery.comparison.run_entry import copy_model, run_entry, run_from_outputs, train
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.data_hash import data_hash
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
@@ -111,7 +112,8 @@ def _run_all(
             results += [failed_result(entry, *size, str(reason)) for entry in members]
             continue
         base = base or outputs
-        context = RunContext(outputs, base, splits, protocol, observer, trained, terms)
+        own = replace(terms, search=present.config.search)
+        context = RunContext(outputs, base, splits, protocol, observer, trained, own)
         results += _run_entries(members, context, present, folder)
     assert base is not None  # `nothing` comes first and has no trunk
     return base, results
@@ -222,9 +224,10 @@ def _family_seconds(entry: Entry, outputs: ModelOutputs) -> float:
 def _after_training(
     model: ComparedModel, trunk: str, protocol: Protocol, folder: Path | None, observer: Observer
 ) -> ComparedModel:
-    """Return the model, or a trained copy of it if there is a trunk."""
+    """Return the model, or a trained copy of it, with its own Hessian, if there is a trunk."""
     if not trunk:
         return model
     trained = copy_model(model)
-    train(trained, trunk, trunk, protocol, folder, observer)
-    return trained
+    train(trained, trunk, trunk, protocol, folder, partial(observer.stage, trunk))
+    search = matched_search(model.config.search, trunk)
+    return replace(trained, config=replace(model.config, search=search))

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
+from hessian_surgery.baselines.finetune import FINETUNES
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.comparison.entries import family_of, wanted_count
-from hessian_surgery.curvature.search import plan_basis
+from hessian_surgery.curvature.search import SpikeSearch, plan_basis
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.biases import bias_directions
 from hessian_surgery.directions.class_gradients import class_gradients
@@ -57,6 +59,16 @@ class ComparedModel:
     training_data: LabelledSet
     config: OperationConfig
     passes: Passes = field(default_factory=Passes)
+
+
+def matched_search(search: SpikeSearch, training: str) -> SpikeSearch:
+    """How spikes are sought after a training: with its own loss, as in the paper's section 9.2.
+
+    After class-balanced training the paper takes cross-entropy on as many images of each class.
+    """
+    if training == "class-balanced":
+        return replace(search, loss="cross-entropy", hessian_sampling="stratified")
+    return replace(search, loss=FINETUNES[training].loss)
 
 
 def compute_outputs(model: ComparedModel, methods: Iterable[str], observer: Observer) -> ModelOutputs:
@@ -150,3 +162,8 @@ def _compute_family(
     spectrum = finder.find(iteration=1, progress=partial(observer.stage, SEEKING))
     observer.stage(stage, 0, units)
     return spike_directions(probe, spectrum)
+
+
+def predict_images(model: ComparedModel) -> Tensor:
+    """The predicted class of each image (N,), at the present weights."""
+    return compute_logits(model.classifier, model.images, model.passes.batch_size).argmax(dim=1)

@@ -63,11 +63,9 @@ def parse_entry(name: str) -> Entry:
     if any(stage in FINETUNES for stage in stages):
         raise InputError(f"methods: {name!r} trains in the middle; train first or last")
     whole = any(stage in WHOLE for stage in stages)
-    if (len(stages) > 1 and "last-layer" in stages) or (whole and (len(stages) > 1 or last)):
-        raise InputError(
-            f"methods: got {name!r}; last-layer can only be chained with trainings, "
-            f"and {', '.join(WHOLE)} only with a training before them"
-        )
+    if (len(stages) > 1 and "last-layer" in stages) or (whole and len(stages) > 1):
+        alone = ", ".join(("last-layer", *WHOLE))
+        raise InputError(f"methods: got {name!r}; {alone} can only be chained with trainings")
     return Entry(full, trunk, tuple(stage for stage in stages if stage != "nothing"), last)
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from hessian_surgery.baselines.finetune import FINETUNES
 from hessian_surgery.comparison.compared_model import OUTPUTS, SEEKING, ComparedModel, family_stage
 from hessian_surgery.comparison.entries import OPERATIONS, WHOLE, Entry, family_of, wanted_count
 from hessian_surgery.comparison.protocol import Protocol, Split
@@ -140,9 +139,5 @@ def expected_from_outputs(protocol: Protocol) -> list[Expected]:
 
 def _seconds(entry: Entry, rates: _Rates, splits: int) -> float:
     """Seconds of an entry on all splits; one that ends in a training has only the first."""
-    if entry.methods and entry.methods[0] in WHOLE:
-        return splits * rates.whole(entry.methods[0])
-    fitted = sum(rates.method(name) for name in entry.methods)
-    if entry.last in FINETUNES:
-        return fitted + rates.training() + rates.over_all
-    return splits * fitted
+    fitted = sum(rates.whole(name) if name in WHOLE else rates.method(name) for name in entry.methods)
+    return fitted + rates.training() + rates.over_all if entry.last else splits * fitted

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from hessian_surgery.baselines.finetune import FINETUNES, FinetuneConfig, finetune
+from hessian_surgery.baselines.finetune import FinetuneConfig, choose_finetune, finetune
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.sources import Parts, Source, open_source
@@ -117,7 +117,8 @@ class Workbench:
         return module.state_dict()
 
     def _finetuned(self, training: str) -> dict[str, Tensor]:
-        return self.finetuned(training, self._base, FINETUNES[training])
+        train = self.source.part("train", "data")
+        return self.finetuned(training, self._base, choose_finetune(training, train))
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hessian_surgery.baselines.finetune import FINETUNES
+from hessian_surgery.baselines.finetune import choose_finetune
 from hessian_surgery.evidence.metrics import compute_metrics
 from hessian_surgery.model.classifier import as_classifier
 from hessian_surgery.model.evaluation import predict
@@ -31,7 +31,8 @@ def measure(bench: Workbench, split: int) -> Measured:
     found = {"classes": surgery["classes"], "before": surgery["before"], "after surgery": surgery["after"]}
     for name in ("bulk", "finetune"):
         module = bench.model()
-        module.load_state_dict(bench.finetuned(f"surgery-{name}-split-{split}", weights, FINETUNES[name]))
+        training = choose_finetune(name, bench.parts(split).training)
+        module.load_state_dict(bench.finetuned(f"surgery-{name}-split-{split}", weights, training))
         predicted = predict(as_classifier(module), heldout)
         found[name] = compute_metrics(predicted, heldout.labels, len(heldout.classes)).as_dict()
     return found

@@ -1,0 +1,55 @@
+"""Run an entry of a comparison on every split, with or without budgets."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from hessian_surgery.comparison.entries import Entry
+from hessian_surgery.comparison.protocol import Split
+from hessian_surgery.comparison.run_context import EntryResult, RunContext
+from hessian_surgery.errors import InputError
+
+# By budget, or under None for an entry that has no budgets: predictions for all images (N,), or why
+# there are none.
+Predictions: TypeAlias = dict[float | None, Tensor | str]
+
+
+def run_with_budgets(
+    entry: Entry, context: RunContext, budgets: Sequence[float | None], predict: Callable[[Split], Predictions]
+) -> list[EntryResult]:
+    """Run an entry on every split, at every budget."""
+    count = len(context.splits)
+    predicted = {budget: torch.full((count, len(context.base.labels)), -1) for budget in budgets}
+    reasons: dict[float | None, dict[int, str]] = {budget: {} for budget in budgets}
+    started = time.perf_counter()
+    context.observer.stage(entry.name, 0, count)
+    for i, split in enumerate(context.splits):
+        for budget, found in predict(split).items():
+            if isinstance(found, str):
+                reasons[budget][i] = found
+            else:
+                predicted[budget][i] = found.cpu()
+        context.observer.stage(entry.name, i + 1, count)
+    seconds = context.seconds_before + (time.perf_counter() - started) / count
+    return [EntryResult(entry.name, budget, predicted[budget], reasons[budget], seconds) for budget in budgets]
+
+
+def run_without_budget(entry: Entry, context: RunContext, predict: Callable[[Split], Tensor]) -> EntryResult:
+    """Run an entry that has a single point."""
+
+    def predict_point(split: Split) -> Predictions:
+        try:
+            return {None: predict(split)}
+        except InputError as reason:
+            return {None: str(reason)}
+
+    (result,) = run_with_budgets(entry, context, (None,), predict_point)
+    return result
+
+
+def failed_result(entry: Entry, splits: int, images: int, reason: str) -> EntryResult:
+    """Make the result of an entry that failed on every split."""
+    return EntryResult(entry.name, None, torch.full((splits, images), -1), dict.fromkeys(range(splits), reason), 0.0)

@@ -65,5 +65,7 @@ ITEMS = (
     "omega",
     "bulk-finetune",
     "skin",
+    "effective-rank",
     "stability",
+    "linearization",
 )

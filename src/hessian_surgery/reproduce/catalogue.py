@@ -33,7 +33,9 @@ CATALOGUE = {
     "omega": Entry("table 8", "the exponent p of the class-error weights"),
     "bulk-finetune": Entry("table 9", "training after surgery"),
     "skin": Entry("table 13", "skin lesions: surgery, trainings and post-hoc methods"),
+    "effective-rank": Entry("table 14", "the effective rank of S on three starts"),
     "stability": Entry("tables 15 to 18", "spikes by batch size, and Lanczos steps"),
+    "linearization": Entry("figures 4 and 5", "class accuracies along planned steps"),
 }
 NAMES = tuple(CATALOGUE)
 

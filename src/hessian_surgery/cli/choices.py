@@ -64,8 +64,13 @@ ITEMS = (
     "comparison",
     "omega",
     "bulk-finetune",
+    "cifar100-phases",
+    "cifar100-classes",
+    "summary",
     "skin",
     "effective-rank",
     "stability",
+    "adam-control",
     "linearization",
+    "all-99",
 )

@@ -32,10 +32,15 @@ CATALOGUE = {
     "comparison": Entry("table 7", "surgery beside trainings and post-hoc methods on CIFAR-10"),
     "omega": Entry("table 8", "the exponent p of the class-error weights"),
     "bulk-finetune": Entry("table 9", "training after surgery"),
+    "cifar100-phases": Entry("table 10", "deflated surgery on CIFAR-100, phase by phase"),
+    "cifar100-classes": Entry("figure 3, table 11", "classes and deciles of CIFAR-100"),
+    "summary": Entry("table 12", "surgery on three data sets"),
     "skin": Entry("table 13", "skin lesions: surgery, trainings and post-hoc methods"),
     "effective-rank": Entry("table 14", "the effective rank of S on three starts"),
     "stability": Entry("tables 15 to 18", "spikes by batch size, and Lanczos steps"),
+    "adam-control": Entry("appendix C", "two controls of the amplitude"),
     "linearization": Entry("figures 4 and 5", "class accuracies along planned steps"),
+    "all-99": Entry("future work", "deflated surgery on CIFAR-100 with all 99 spikes"),
 }
 NAMES = tuple(CATALOGUE)
 

@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.docs-installed
 
-.PHONY: demo test test-full lint docs bench clean
+.PHONY: demo test test-full lint docs results bench clean
 
 demo: $(STAMP)
 	$(BIN)/hessian-surgery demo --out runs/demo
@@ -22,6 +22,9 @@ lint: $(STAMP)
 
 docs: $(DOCS_STAMP)
 	$(BIN)/sphinx-build --quiet --fresh-env --write-all --fail-on-warning --keep-going -d .venv/doctrees docs site
+
+results: $(STAMP)
+	$(BIN)/python docs/make_results.py
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'

@@ -1,15 +1,15 @@
 """A thousand classes that anyone can make: characters in the fonts of Debian packages.
 
-`make` writes a long-tailed training set and a balanced test set, half of it in fonts that no
-training image is in. `train` trains a small ResNet, `--model benchmarks.glyphs:network`.
+A long-tailed training set, a balanced test set, half of it in fonts that no training image is in,
+and a small ResNet for them.
 
-python -m benchmarks.glyphs make --out glyphs
-python -m benchmarks.glyphs train --data glyphs --out glyphs/glyphs.safetensors --device cuda
+python -m benchmarks.glyphs --out glyphs
+hessian-surgery train --data parquet:glyphs --model benchmarks.glyphs:network --epochs 30 \\
+    --batch-size 512 --learning-rate 0.2 --shift 1 --no-flip --out glyphs/glyphs.safetensors
 """
 
 import argparse
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,21 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from benchmarks.glyph_characters import OTHER_FONTS, TRAINING_FONTS, choose_characters, open_fonts
 from benchmarks.glyph_images import TEST, TRAINING, draw_images, sheet
-from hessian_surgery.data.images import Preprocessing
-from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.data.readers.parquet import read_parquet
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.metrics import class_accuracy, sigma
-from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
 from hessian_surgery.files import written_beside
 from hessian_surgery.model.resnet import BasicBlock
-from hessian_surgery.seeding import generator, numpy_generator
-from hessian_surgery.types import Array
-from hessian_surgery.weights.tensorfile import save_tensors
+from hessian_surgery.seeding import numpy_generator
 
 CLASSES = 1000
 # Training images of the most common class and of the rarest: about 60,000 of 1,000 classes.
@@ -41,10 +33,6 @@ MOST, FEWEST = 155, 15
 TEST_IMAGES = 40
 # Images in the contact sheet, and in a row of it.
 SHEET, COLUMNS = 800, 40
-# Of pixels in 0..1, about.
-MEAN, STD = 0.25, 0.17
-BATCH = 512
-LEARNING_RATE = 0.2
 
 
 def make(out: Path, classes: int = CLASSES, seed: int = 0) -> None:
@@ -110,97 +98,15 @@ def network(classes: int = CLASSES) -> GlyphNet:
     return GlyphNet(classes)
 
 
-def train(data: LabelledSet, device: torch.device, epochs: int, seed: int = 0) -> GlyphNet:
-    """Train the network by SGD with momentum; the learning rate falls along half a cosine.
-
-    Images stay on the device as bytes, and each is shifted by up to one pixel. On a GPU, passes are
-    in bfloat16.
-    """
-    torch.manual_seed(seed)
-    net = network(len(data.classes)).to(device, memory_format=torch.channels_last)
-    pixels, labels = pixels_of(data).to(device), data.labels.to(device)
-    optimizer = torch.optim.SGD(net.parameters(), LEARNING_RATE, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    steps = epochs * -(-len(labels) // BATCH)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    draw = generator(seed, "glyphs-train")
-    for epoch in range(epochs):
-        total = torch.zeros((), device=device)
-        for chosen in torch.randperm(len(labels), generator=draw).to(device).split(BATCH):
-            inputs = normalized(shifted(pixels[chosen])).contiguous(memory_format=torch.channels_last)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                loss = functional.cross_entropy(net(inputs).float(), labels[chosen])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            total += loss.detach() * len(chosen)
-        print(f"epoch {epoch + 1} of {epochs}: loss {float(total) / len(labels):.3f}", flush=True)
-    return net.eval()
-
-
-def class_accuracies(net: GlyphNet, data: LabelledSet, device: torch.device) -> Array:
-    """The accuracy of each class (C,)."""
-    with torch.no_grad():
-        parts = [net(normalized(part.to(device))).argmax(dim=1).cpu() for part in pixels_of(data).split(BATCH)]
-    return class_accuracy(torch.cat(parts), data.labels, len(data.classes))
-
-
-def pixels_of(data: LabelledSet) -> Tensor:
-    """The images as bytes (n, 1, h, w)."""
-    inputs = data.inputs()
-    assert isinstance(inputs, Tensor)
-    return (inputs[:, :1] * 255).round().to(torch.uint8)
-
-
-def normalized(pixels: Tensor) -> Tensor:
-    """Inputs (n, 1, h, w) from bytes, as `Preprocessing` makes them."""
-    return (pixels.float() / 255 - MEAN) / STD
-
-
-def shifted(pixels: Tensor) -> Tensor:
-    """Images (n, 1, h, w), each shifted by up to a pixel in each direction; edges are repeated."""
-    count, _, height, width = pixels.shape
-    dy, dx = torch.randint(-1, 2, (2, count, 1), device=pixels.device)
-    rows = (torch.arange(height, device=pixels.device) + dy).clamp(0, height - 1)
-    columns = (torch.arange(width, device=pixels.device) + dx).clamp(0, width - 1)
-    which = torch.arange(count, device=pixels.device)[:, None, None]
-    return pixels[which, 0, rows[:, :, None], columns[:, None, :]][:, None]
-
-
-def run_train(given: argparse.Namespace) -> None:
-    """Train, save the weights and what inputs are normalised by, and print the accuracies."""
-    device = torch.device(given.device)
-    parts = {part: read_parquet([given.data / f"{part}.parquet"], Preprocessing()) for part in ("train", "test")}
-    start = time.perf_counter()
-    net = train(parts["train"], device, given.epochs, given.seed)
-    print(f"trained in {time.perf_counter() - start:.0f} s")
-    scale = {f"normalize_{key}": ",".join([str(value)] * 3) for key, value in (("mean", MEAN), ("std", STD))}
-    save_tensors(given.out, net.state_dict(), scale)
-    found = class_accuracies(net, parts["test"], device)
-    without = corrected_sigma(found, parts["test"].counts.numpy())
-    print(
-        f"accuracy {100 * found.mean():.2f} %, σ {100 * sigma(found):.2f} pp ({100 * without:.2f} pp without sampling "
-        f"noise), worst class {100 * found.min():.1f} %"
-    )
-
-
 def main() -> None:
-    """Make the set, or train on it."""
+    """Make the set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    making = commands.add_parser("make")
-    making.add_argument("--out", type=Path, required=True, help="folder")
-    making.add_argument("--classes", type=int, default=CLASSES)
-    training = commands.add_parser("train")
-    training.add_argument("--data", type=Path, required=True, help="folder that `make` wrote")
-    training.add_argument("--out", type=Path, required=True, help="safetensors file")
-    training.add_argument("--device", default="cpu")
-    training.add_argument("--epochs", type=int, default=30)
-    for command in (making, training):
-        command.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True, help="folder")
+    parser.add_argument("--classes", type=int, default=CLASSES)
+    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     try:
-        make(given.out, given.classes, given.seed) if given.command == "make" else run_train(given)
+        make(given.out, given.classes, given.seed)
     except InputError as error:
         parser.error(str(error))
 

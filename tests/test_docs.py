@@ -153,8 +153,11 @@ def test_anchors_are_githubs():
 
 
 def test_every_page_is_in_the_contents():
-    trees = re.findall(r"^```{toctree}\n(.*?)^```", PAGES["docs/index.md"], re.MULTILINE | re.DOTALL)
-    listed = {f"docs/{name}.md" for tree in trees for name in tree.split() if name.split("/")[-1][0] not in ":"}
+    listed = set()
+    for folder in ("docs", "docs/results"):
+        trees = re.findall(r"^```{toctree}\n(.*?)^```", PAGES[f"{folder}/index.md"], re.MULTILINE | re.DOTALL)
+        names = [name for tree in trees for name in tree.split() if name.split("/")[-1][0] not in ":"]
+        listed |= {f"{folder}/{name}.md" for name in names}
     pages = set(PAGES) - {"README.md", "docs/index.md"}
     assert pages <= listed
 

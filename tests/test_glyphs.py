@@ -1,6 +1,5 @@
 import sys
 
-import numpy as np
 import pytest
 import torch
 from benchmarks import glyph_characters, glyphs
@@ -9,9 +8,7 @@ from benchmarks.glyph_characters import OTHER_FONTS, TRAINING_FONTS, choose_char
 from hessian_surgery.data.leaks import find_leaks, hash_part
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.build import build_model
-from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 
 CLASSES = 5
 
@@ -33,7 +30,7 @@ def folder(fonts, tmp_path_factory):
 
 def test_missing_fonts_are_named_with_their_packages(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(glyph_characters, "FOLDER", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["glyphs", "make", "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(sys, "argv", ["glyphs", "--out", str(tmp_path / "out")])
     with pytest.raises(SystemExit) as ended:
         glyphs.main()
     assert ended.value.code == 2
@@ -80,37 +77,6 @@ def test_the_same_seed_makes_the_same_files(folder, tmp_path):
         made = [(place / name).read_bytes() for place in (folder, tmp_path / "again", tmp_path / "other")]
         assert made[0] == made[1]
         assert made[0] != made[2]
-
-
-def test_a_trained_network_is_read_as_it_was_saved(folder, tmp_path, monkeypatch, capsys):
-    path = tmp_path / "net.safetensors"
-    given = ["--data", str(folder), "--out", str(path), "--epochs", "3"]
-    monkeypatch.setattr(glyphs, "BATCH", 32)
-    monkeypatch.setattr(sys, "argv", ["glyphs", "train", *given])
-    glyphs.main()
-    printed = capsys.readouterr().out
-    checkpoint = read_checkpoint(path)
-    assert checkpoint.normalization() == ([glyphs.MEAN] * 3, [glyphs.STD] * 3)
-    net = glyphs.network(CLASSES).eval()
-    load_weights(net, checkpoint)
-    data = open_data(f"parquet:{folder}", halve=False, needs=("training", "calibration")).calibration
-    with torch.no_grad():
-        predictions = net((data.inputs() - glyphs.MEAN) / glyphs.STD).argmax(dim=1)
-    found = class_accuracy(predictions, data.labels, CLASSES)
-    assert f"accuracy {100 * found.mean():.2f} %, σ {100 * found.std():.2f} pp" in printed
-    losses = [float(line.split()[-1]) for line in printed.splitlines() if line.startswith("epoch")]
-    assert losses[2] < losses[0]
-
-
-def test_shifts_are_by_one_pixel_at_most():
-    torch.manual_seed(0)
-    image = torch.zeros(1, 1, 5, 5, dtype=torch.uint8)
-    image[0, 0, 2, 2] = 9
-    moved = glyphs.shifted(image.repeat(200, 1, 1, 1))
-    assert moved.shape == (200, 1, 5, 5)
-    assert (moved.flatten(1).sum(dim=1) == 9).all()
-    reached = np.argwhere(moved[:, 0].amax(dim=0).numpy() > 0)
-    assert reached.tolist() == [[y, x] for y in (1, 2, 3) for x in (1, 2, 3)]
 
 
 def test_the_network_is_a_model_of_the_command_line():

@@ -1,8 +1,11 @@
 """Rows beside the paper, and the pages that they make."""
 
+from pathlib import Path
+
 import pytest
 
 from hessian_surgery.reproduce.page import item_page, number, overview
+from hessian_surgery.reproduce.results import write_results
 from hessian_surgery.reproduce.row import change_row, claim_row, shown_row, unjudged
 
 
@@ -57,3 +60,12 @@ def test_a_page_shows_every_row_with_its_verdict_and_its_rule():
 )
 def test_numbers_have_three_digits_or_so(value, text):
     assert number(value) == text
+
+
+def test_committed_pages_are_made_from_committed_results(tmp_path):
+    committed = Path(__file__).parents[2] / "docs/results"
+    for path in committed.glob("*.json"):
+        (tmp_path / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert write_results(tmp_path)
+    for path in committed.glob("*.md"):
+        assert (tmp_path / path.name).read_text(encoding="utf-8") == path.read_text(encoding="utf-8"), path

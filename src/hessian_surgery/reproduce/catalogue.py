@@ -24,14 +24,23 @@ CATALOGUE = {
     "baseline": Entry("table 1", "class accuracies of the starting network"),
     "eigenvalues": Entry("table 2", "the leading eigenvalues of the Hessian"),
     "spectrum": Entry("figure 1", "the density of all eigenvalues"),
+    "sensitivity-matrix": Entry("figure 2", "how class accuracies respond to spikes"),
     "p-rule": Entry("table 3", "the exponent p that the rule recommends, against others"),
     "main": Entry("table 4", "class accuracies before and after surgery, γ-decay"),
     "iterations": Entry("table 5", "surgery iteration by iteration, γ-decay"),
+    "bulk-walk": Entry("table 6", "walks off the spikes, inside their span, and at random"),
     "comparison": Entry("table 7", "surgery beside trainings and post-hoc methods on CIFAR-10"),
     "omega": Entry("table 8", "the exponent p of the class-error weights"),
     "bulk-finetune": Entry("table 9", "training after surgery"),
+    "cifar100-phases": Entry("table 10", "deflated surgery on CIFAR-100, phase by phase"),
+    "cifar100-classes": Entry("figure 3, table 11", "classes and deciles of CIFAR-100"),
+    "summary": Entry("table 12", "surgery on three data sets"),
     "skin": Entry("table 13", "skin lesions: surgery, trainings and post-hoc methods"),
+    "effective-rank": Entry("table 14", "the effective rank of S on three starts"),
     "stability": Entry("tables 15 to 18", "spikes by batch size, and Lanczos steps"),
+    "adam-control": Entry("appendix C", "two controls of the amplitude"),
+    "linearization": Entry("figures 4 and 5", "class accuracies along planned steps"),
+    "all-99": Entry("future work", "deflated surgery on CIFAR-100 with all 99 spikes"),
 }
 NAMES = tuple(CATALOGUE)
 

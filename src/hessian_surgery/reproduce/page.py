@@ -27,6 +27,15 @@ def overview(contents: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def claims_table(contents: list[dict[str, Any]]) -> str:
+    """A line for each row that is judged: those that held, and those that did not."""
+    lines = ["| claim | the paper | ours | verdict | evidence |", "|---|---|---|---|---|"]
+    for content in contents:
+        link = f"[{content['paper']}]({content['item']}.md)"
+        lines += [f"{_line(row)} {link} |" for row in content["rows"] if row["verdict"] != "not comparable"]
+    return "\n".join(lines) + "\n"
+
+
 def _line(row: dict[str, Any]) -> str:
     paper = "–" if row["paper"] is None else number(row["paper"])
     ours = number(row["mean"])

@@ -116,7 +116,7 @@ def _finish(item: Item, asked: Reproduction) -> dict[str, Any]:
         **CATALOGUE[item.name]._asdict(),
         "command": asked.command,
         "quick": asked.quick,
-        "inputs": {name: {"data": asked.starts[name].data, "model": asked.starts[name].model} for name in files},
+        "inputs": {name: asked.starts[name].named() for name in files},
         "splits": _splits(item, asked),
         "seconds": sum(file["seconds"] for found in files.values() for file in found),
         "rows": [row.as_dict() for row in rows],

@@ -30,6 +30,12 @@ class Start:
     model: str
     checkpoint: Path | None
 
+    def named(self) -> dict[str, str]:
+        """What results say about it: names, without the folders of the machine that it was on."""
+        kind, colon, place = self.data.partition(":")
+        weights = "" if self.checkpoint is None else self.checkpoint.name
+        return {"data": f"{kind}{colon}{Path(place).name}", "model": self.model, "checkpoint": weights}
+
 
 QUICK = Start("digits", "smallnet", None)
 

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 QUICK = {
     "stability": ["--sizes", "32,64"],
     "bulk-walk": ["--steps", "2", "--length", "0.05", "--hessian-samples", "64"],
-    "linearization": ["--epsilon", "0.05", "--hessian-samples", "64"],
+    "linearization": ["--epsilon", "0.05", "--hessian-samples", "64", "--strong-above", "85%"],
     "effective-rank": ["--epsilon", "0.05", "--spikes", "5"],
 }
 

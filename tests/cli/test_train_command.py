@@ -12,8 +12,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from hessian_surgery.baselines.train import train as train_model
+from hessian_surgery.cli.inputs import open_model
+from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.train import train as train_command
 from hessian_surgery.cli.train_options import TrainOptions
+from hessian_surgery.model.evaluation import predict
 from hessian_surgery.model.smallnet import SmallNet
 from hessian_surgery.weights.checkpoint import read_checkpoint
 
@@ -39,7 +42,7 @@ def same(a, b):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_trained_net_is_a_checkpoint_to_operate_on(run, capsys, tmp_path):
+def test_a_trained_net_is_a_checkpoint_to_operate_on(run, capsys, tmp_path, digits_images):
     assert run(*DIGITS, "--epochs", "12", "--loss", "ce", "--out", "net.safetensors") == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("test accuracy 7")
@@ -49,7 +52,9 @@ def test_a_trained_net_is_a_checkpoint_to_operate_on(run, capsys, tmp_path):
     assert read_checkpoint(tmp_path / "net.safetensors").metadata == {"format": "pt"} | known
     last = captured.err.splitlines()[-1]
     assert last == "next: hessian-surgery operate --model smallnet --checkpoint net.safetensors --data digits"
-    assert run("diagnose", *last.split()[3:]) == 0
+    opened = open_model(InputOptions(model="smallnet", checkpoint=Path("net.safetensors"), data="digits", device="cpu"))
+    right = predict(opened.classifier, digits_images) == digits_images.labels
+    assert f"test accuracy {100 * right.double().mean():.2f} %" in captured.out
 
 
 def test_one_object_and_further_training(run, capsys, tmp_path):
@@ -83,6 +88,7 @@ def test_an_interrupted_command_goes_on_and_writes_the_same_weights(run, capsys,
         train_command(TrainOptions(**INTERRUPTED))
     assert "interrupted; give the same command again" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["stopped.training"]
+    refused(run(*command, "stopped.safetensors", "--epochs", "5"), capsys.readouterr(), "give the same ones again")
     assert run(*command, "stopped.safetensors") == 0
     shown = capsys.readouterr().err
     assert "epoch 3 of 4" in shown

@@ -1,6 +1,7 @@
 from dataclasses import fields
 
 import pytest
+import torch
 
 import hessian_surgery as hs
 from hessian_surgery.operation.config import SurgeryConfig
@@ -34,6 +35,33 @@ def test_the_papers_settings():
     assert (focal.iterations, focal.search.hessian_samples, focal.search.loss) == (20, 64, "focal")
     balanced = hs.paper_config("isic", start="class-balanced")
     assert (balanced.iterations, balanced.search.hessian_sampling, balanced.patience) == (5, "stratified", 3)
+
+
+@pytest.mark.parametrize(
+    ("start", "samples", "sampling", "loss", "iterations"),
+    [
+        ("ce", 256, "natural", "cross-entropy", 10),
+        ("focal", 64, "natural", "focal", 20),
+        ("class-balanced", 256, "stratified", "cross-entropy", 5),
+    ],
+)
+def test_the_papers_settings_on_skin(start, samples, sampling, loss, iterations):
+    """Section 9.2, with T from tables 8 and 13, and m from section 10.3."""
+    config = hs.paper_config("isic", start=start)
+    search = config.search
+    assert (search.hessian_samples, search.hessian_sampling, search.loss) == (samples, sampling, loss)
+    assert (config.iterations, config.control, config.amplitude) == (iterations, "adam", 0.02)
+    assert (config.bound, config.exponent, config.calibration_cap) == ("box", 0.5, 250)
+    assert (search.lanczos_steps, search.count(8), search.signs) == (10, 7, "positive")
+    assert (config.reference, config.returned, config.sensitivity) == ("previous", "last", "differences")
+
+
+def test_a_stratified_batch_has_32_of_each_of_eight_classes():
+    """Section 9.2's batch for the class-balanced checkpoint, from skewed training images."""
+    labels = torch.arange(8).repeat_interleave(torch.tensor([2000, 900, 300, 100, 60, 50, 40, 33]))
+    data = hs.as_labelled((torch.zeros(len(labels), 1), labels))
+    search = hs.paper_config("isic", start="class-balanced").search
+    assert hs.hessian_batch(data, search.hessian_samples, search.hessian_sampling).counts.tolist() == [32] * 8
 
 
 def test_the_default_operation_and_the_loop():

@@ -42,6 +42,20 @@ def test_each_step_by_hand(trained, digits_parts, tmp_path):
         norms = [np.linalg.norm(change) for change in (matrix.T @ plan.alpha, measured, plan.predicted - measured)]
         assert [step.predicted_norm, step.measured_norm, step.error_norm] == pytest.approx(norms)
     check_report(study, result, tmp_path)
+    assert result.strong_above == 0.85
+
+
+def test_the_threshold_decides_who_is_protected(trained, digits_parts):
+    """The paper's 0.85, or the mean plus one σ: other plans."""
+    ours, papers = (sweep(trained, digits_parts, amplitudes=(0.4,), strong_above=s) for s in (None, 0.85))
+    start = accuracies(hs.Classifier(trained), digits_parts.calibration)
+    assert ours.strong_above == pytest.approx(start.mean() + start.std())
+    strong = start > 0.85
+    assert strong.sum() > (start > ours.strong_above).sum()
+    assert min(np.array(papers.steps[0].predicted)[strong]) >= -0.01 - 1e-6
+    assert papers.steps[0].alpha != ours.steps[0].alpha
+    with pytest.raises(hs.InputError, match="strong_above: got 85; it must be a fraction"):
+        sweep(trained, digits_parts, strong_above=85)
 
 
 def test_weights_come_back_after_a_failure(trained, digits_parts):

@@ -59,7 +59,7 @@ def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dic
     if theirs != identity:
         raise InputError(
             f"folder: {folder} holds a training with other options, starting weights, images or labels; "
-            "give the same ones again, or another folder"
+            "give the same ones again, delete it, or choose another place"
         )
     with torch.no_grad():
         for name, tensor in own_tensors(module).items():

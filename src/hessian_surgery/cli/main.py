@@ -15,6 +15,7 @@ from hessian_surgery.cli.reproduce_options import ReproduceOptions
 from hessian_surgery.cli.run_options import ApplyOptions, CardOptions, DemoOptions, ReportOptions, RevertOptions
 from hessian_surgery.cli.study_options import (
     BulkWalkOptions,
+    LinearizationOptions,
     PredictorsOptions,
     ProbeOptions,
     SpectrumOptions,
@@ -84,7 +85,7 @@ STUDIES: tuple[Row, ...] = (
     ),
     (
         "linearization",
-        ProbeOptions,
+        LinearizationOptions,
         "study:study_linearization",
         "Compare predicted changes of class accuracy with measured ones, at many step lengths.",
     ),

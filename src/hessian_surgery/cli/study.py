@@ -11,7 +11,7 @@ from hessian_surgery.cli.configs import choose_search
 from hessian_surgery.cli.inputs import OpenedModel, open_model
 from hessian_surgery.cli.options import StudyOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes
-from hessian_surgery.cli.study_options import BulkWalkOptions, ProbeOptions, StabilityOptions
+from hessian_surgery.cli.study_options import BulkWalkOptions, LinearizationOptions, ProbeOptions, StabilityOptions
 from hessian_surgery.data.sources import PARTS
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import write_json
@@ -19,7 +19,7 @@ from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.operation.schedule import Expected
-from hessian_surgery.parse_numbers import parse_whole_numbers
+from hessian_surgery.parse_numbers import parse_accuracy, parse_whole_numbers
 from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.studies import bulk_walk, effective_rank, linearization, stability
 from hessian_surgery.studies.study_inputs import LOG, SEARCH
@@ -42,9 +42,13 @@ def study_bulk_walk(options: BulkWalkOptions) -> None:
     run_study("bulk-walk", bulk_walk.bulk_walk, bulk_walk, options, BOTH, own)
 
 
-def study_linearization(options: ProbeOptions) -> None:
+def study_linearization(options: LinearizationOptions) -> None:
     """Compare predicted changes of class accuracy with measured ones, at many step lengths."""
-    own = {"epsilon": options.epsilon}
+    given = options.strong_above
+    own = {
+        "epsilon": options.epsilon,
+        "strong_above": None if given is None else parse_accuracy("strong_above", given),
+    }
     run_study("linearization", linearization.linearization, linearization, options, BOTH, own)
 
 

@@ -50,9 +50,24 @@ class BulkWalkOptions(SearchOptions, StudyOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions(SearchOptions, StudyOptions):
-    """The options of `study linearization` and `study effective-rank`."""
+    """The options of `study effective-rank`, and some of `study linearization`."""
 
     epsilon: Annotated[float | None, option(STUDY, "Length of the probe.", "X", default="0.01")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearizationOptions(ProbeOptions):
+    """The options of `study linearization`."""
+
+    strong_above: Annotated[
+        str | None,
+        option(
+            STUDY,
+            "Protect classes above this accuracy; the paper's is 85%.",
+            "ACCURACY",
+            default="the mean plus one σ",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,9 +71,12 @@ def deciles(calibration: BeforeAfter, heldout: BeforeAfter) -> tuple[ClassGroup,
     many, Wilson's interval and Bonett and Price's are taken. In simulations they hold the truth in
     95 cases of 100 or more.
     """
-    classes = len(heldout.classes)
-    formed = class_accuracy(calibration.before.predicted, calibration.labels, classes)
-    kinds = pair_counts(heldout)
+    formed = class_accuracy(calibration.before.predicted, calibration.labels, len(heldout.classes))
+    return group_changes(formed, pair_counts(heldout))
+
+
+def group_changes(formed: Array, kinds: Array) -> tuple[ClassGroup, ...]:
+    """Group the classes by accuracies (C,), and measure the groups from `pair_counts` (C, 4)."""
     return tuple(
         _measure(number, members, formed[members], kinds[members])
         for number, members in enumerate(form_groups(formed), 1)

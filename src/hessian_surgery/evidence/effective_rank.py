@@ -52,7 +52,7 @@ def analyse(matrix: Array, classes: tuple[str, ...]) -> SensitivityStructure:
 
 
 def entangled_pairs(matrix: Array, classes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Find pairs (j, k) with S_ij · S_ik < 0 for every spike i: what helps one hurts the other.
+    """Find pairs (j, k) with S_ij · S_ik < 0 for every spike i: no single spike helps both.
 
     At most `MOST_PAIRS`, in the order of the classes.
     """

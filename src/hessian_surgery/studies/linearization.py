@@ -9,9 +9,9 @@ from torch import nn
 
 from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.paper.plan import Plan, plan, strong_floor
+from hessian_surgery.paper.plan import Plan, plan, strong_floor, strong_threshold
 from hessian_surgery.paper.sensitivity import accuracies, sensitivity
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.short_repr import short_repr
@@ -81,6 +81,7 @@ class Linearization:
         classes: class names.
         epsilon: ε of S.
         exponent: p of the class-error weights.
+        strong_above: the accuracy above which classes were protected.
         eigenvalues: of the spikes.
         residuals: relative residual of each.
         sensitivity: S (K rows of C).
@@ -97,6 +98,7 @@ class Linearization:
     classes: tuple[str, ...]
     epsilon: float
     exponent: float
+    strong_above: float
     eigenvalues: list[float]
     residuals: list[float]
     sensitivity: list[list[float]]
@@ -149,6 +151,8 @@ def linearization(
         >>> found.classes
         ('ant', 'bee', 'cat')
     """
+    fraction = strong_above is None or 0 <= strong_above <= 1
+    require(fraction, "strong_above", strong_above, "a fraction between 0 and 1")
     if not amplitudes:
         raise InputError("amplitudes: got none; give at least one α_max")
     finder = open_finder(model, training_data, search, parameters, seed)
@@ -171,7 +175,8 @@ def _sweep(
     spectrum = finder.find(progress=part_of(progress, 0, work))
     matrix = sensitivity(classifier, spectrum, data, epsilon, progress=part_of(progress, 1, work))
     start = accuracies(classifier, data)
-    floor = strong_floor(start, threshold=strong_above)
+    threshold = strong_threshold(start) if strong_above is None else strong_above
+    floor = strong_floor(start, threshold=threshold)
     steps = []
     for i, amplitude in enumerate(amplitudes):
         planned = plan(matrix, start, amplitude, exponent, floor=floor)
@@ -184,6 +189,7 @@ def _sweep(
         classes=data.classes,
         epsilon=epsilon,
         exponent=exponent,
+        strong_above=threshold,
         eigenvalues=spectrum.eigenvalues.tolist(),
         residuals=spectrum.residuals.tolist(),
         sensitivity=matrix.tolist(),

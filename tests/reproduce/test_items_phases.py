@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from made_runs import found, metrics, record, run
 
-from hessian_surgery.reproduce.items import adam_control, all_99, cifar100_classes, cifar100_phases, summary
+from hessian_surgery.reproduce.items import adam_control, all_99, box, cifar100_classes, cifar100_phases, summary
 
 
 def phased(sigmas, leading=(442.0, 83.9, 24.1), overlap=1e-6, accuracy=(0.603, 0.602, 0.609, 0.608)):
@@ -157,3 +157,35 @@ def test_the_summary_compares_data_sets_and_sets_of_images():
         assert found(rows, start).verdict == "not reproduced", start
     assert found(rows, "CIFAR-100: Δ accuracy").verdict == "not reproduced"
     assert found(rows, "CIFAR-10: Δ accuracy").verdict == "reproduced"
+
+
+def bounded(after, eigenvalues=(40.0, 10.0, 1.0), coefficients=(0.1, 0.1, 0.1)):
+    own = run([(0.6, 0.7, 0.9)] * 2, after=after)
+    own["iterations"][0] |= {"eigenvalues": list(eigenvalues), "coefficients": list(coefficients)}
+    return own
+
+
+def test_a_box_beside_a_ball():
+    better = [
+        {"box": bounded((0.7 + 0.01 * i, 0.8, 0.85)), "ball": bounded((0.6, 0.7, 0.9), coefficients=(0, 0.1, 0.1))}
+        for i in range(3)
+    ]
+    rows = box.rows({"skin": better})
+    assert found(rows, "σ after: box").verdict == "reproduced"
+    assert found(rows, "share of high-curvature").verdict == "reproduced"
+    assert found(rows, "λ of the first spike over").verdict == "reproduced"
+    assert found(rows, "narrowest").ours[0] == pytest.approx((1 / 40) ** 0.5)
+    assert found(rows, "widest").verdict == "not reproduced"  # the last spike's is α_max itself
+    assert found(rows, "length of the box").ours[0] == pytest.approx((1 + 0.1 + 0.025) ** 0.5)
+    worse = [{"box": own["ball"], "ball": own["box"]} for own in better]
+    for own in worse:
+        own["box"]["iterations"][0] |= {"eigenvalues": [2.0, 1.5, 1.0]}
+    rows = box.rows({"skin": worse})
+    for start in ("σ after: box", "share of high-curvature", "λ of the first spike over"):
+        assert found(rows, start).verdict == "not reproduced", start
+
+
+def test_the_share_of_the_steep_spikes():
+    record = {"eigenvalues": [9.0, 5.0, 1.0], "coefficients": [1.0, 2.0, 2.0]}
+    assert box.steep_share(record) == pytest.approx(100 / 9)
+    assert box.steep_share(record | {"coefficients": [0.0] * 3}) == 0.0

@@ -70,6 +70,7 @@ ITEMS = (
     "skin",
     "effective-rank",
     "stability",
+    "box",
     "adam-control",
     "linearization",
     "all-99",

@@ -38,6 +38,7 @@ CATALOGUE = {
     "skin": Entry("table 13", "skin lesions: surgery, trainings and post-hoc methods"),
     "effective-rank": Entry("table 14", "the effective rank of S on three starts"),
     "stability": Entry("tables 15 to 18", "spikes by batch size, and Lanczos steps"),
+    "box": Entry("appendix B", "a bound for each spike against one for all, on skin"),
     "adam-control": Entry("appendix C", "two controls of the amplitude"),
     "linearization": Entry("figures 4 and 5", "class accuracies along planned steps"),
     "all-99": Entry("future work", "deflated surgery on CIFAR-100 with all 99 spikes"),

@@ -23,8 +23,8 @@ NAMES = {"cifar10": "CIFAR-10", "skin": "skin"}
 SYMBOLS = {"0": "0", "0.5": "½", "1": "1", "2": "2"}
 KEPT = ("accepted", "alpha_max", "sigma", "per_class")
 SKIN = (
-    "another network, on its own data; calibrated on half of the test images, "
-    "as the operation refuses calibration images that the network was trained on"
+    "another network, on its own data; calibrated on half of the test images, as the network has "
+    "nearly all of its training images right (`omega` has the figure)"
 )
 
 
@@ -40,7 +40,7 @@ def exponent_runs(bench: Workbench, split: int, exponents: Sequence[float]) -> M
 
 def by_exponent(measured: Sequence[Measured]) -> dict[str, list[Run]]:
     """The runs of all splits with each p."""
-    return {p: [own[p] for own in measured] for p in measured[0]}
+    return {p: [own[p] for own in measured] for p in SYMBOLS if p in measured[0]}
 
 
 def held_out(figure: str) -> Figures:

@@ -31,15 +31,17 @@ from hessian_surgery.weights.tensorfile import file_sha256, save_tensors
 
 # Images are shifted by up to this share of their side.
 SHIFT = 1 / 8
-# What the page of options says of `operate --folds`, where there is one set to judge on.
+# Of the next command, where one set must both decide and judge.
 FOLDS = 5
 
 
 def train(options: TrainOptions) -> None:
     """Train a classifier, and write its weights."""
     _check_out(options.out)
+    config = _choose(options)
     options, opened, test = _open(options)
-    config = _choose(options, opened.parts.training)
+    if _from_files(options):
+        config = _augmented(config, options, opened.parts.training)
     folder = options.out.with_suffix(".training")
     start = time.perf_counter()
     size = f"training on {len(opened.parts.training):,} {test.noun}, measuring on {len(test):,}"
@@ -88,22 +90,24 @@ def _from_files(options: TrainOptions) -> bool:
     return str(options.training_data or options.data).partition(":")[0] in IMAGE_KINDS
 
 
-def _choose(options: TrainOptions, training: LabelledSet) -> TrainConfig:
-    shift = options.shift
-    flip = options.flip
-    if _from_files(options):
-        first = training.fetch(torch.zeros(1, dtype=torch.int64))
-        shift = round(SHIFT * first.shape[-1]) if shift is None else shift  # type: ignore[union-attr]
-        flip = True if flip is None else flip
+def _choose(options: TrainOptions) -> TrainConfig:
     return TrainConfig(
         loss="cross-entropy" if options.loss == SHORT_LOSS else options.loss,  # type: ignore[arg-type]
         epochs=options.epochs,
         learning_rate=options.learning_rate,
         batch_size=options.batch_size,
         seed=options.seed,
-        shift=shift or 0,
-        flip=bool(flip),
+        shift=options.shift or 0,
+        flip=bool(options.flip),
     )
+
+
+def _augmented(config: TrainConfig, options: TrainOptions, training: LabelledSet) -> TrainConfig:
+    """The same choices; images are shifted and mirrored, unless the options say otherwise."""
+    image = training.fetch(torch.zeros(1, dtype=torch.int64))
+    assert isinstance(image, torch.Tensor)
+    shift = round(SHIFT * image.shape[-1]) if options.shift is None else options.shift
+    return replace(config, shift=shift, flip=options.flip is not False)
 
 
 def _told_to(observer: Observer, epochs: int) -> Progress:

@@ -73,6 +73,12 @@ def channel_statistics(data: LabelledSet, seed: int) -> tuple[tuple[float, ...],
         seed: fixes the draw.
     """
     chosen = torch.randperm(len(data), generator=generator(seed, "channels"))[:MEASURED].sort().values
-    pixels = torch.cat([data.fetch(part).transpose(0, 1).flatten(1) for part in chosen.split(64)], dim=1)  # type: ignore[union-attr]
-    mean, std = pixels.mean(dim=1), pixels.std(dim=1).clamp(min=1e-3)
+    rows = []  # for each image the mean of its pixels, and of their squares
+    for part in chosen.split(64):
+        images = data.fetch(part)
+        assert isinstance(images, Tensor)
+        pixels = images.double().flatten(2)
+        rows.append(torch.stack([pixels.mean(dim=2), pixels.square().mean(dim=2)]))
+    mean, square = torch.cat(rows, dim=1).mean(dim=1)
+    std = (square - mean.square()).sqrt().clamp(min=1e-3)
     return tuple(round(value, 3) for value in mean.tolist()), tuple(round(value, 3) for value in std.tolist())

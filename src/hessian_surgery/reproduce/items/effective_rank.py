@@ -1,5 +1,6 @@
 """Table 14: the effective rank of S on three starts, what it costs, and entangled pairs."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -153,6 +154,13 @@ def flatness(found: Sequence[Any]) -> list[float]:
     return [one["structure"]["flatness"] or float("inf") for one in found]
 
 
+def leading(one: Any) -> float:
+    """The share (%) of Σσ² in as many directions as the effective rank says, rounded up."""
+    values = np.square(one["structure"]["singular_values"])
+    count = math.ceil(one["effective_rank"]["estimate"])
+    return float(100 * values[:count].sum() / (values.sum() or 1.0))
+
+
 def energy(found: Sequence[Any]) -> list[float]:
     """The share (%) of two singular values in Σσ², of each split."""
     return [100 * (one["leading_energy"] or 0.0) for one in found]
@@ -190,6 +198,11 @@ def _shape(found: dict[str, Sequence[Any]]) -> list[Row]:
     for label, unit, take, paper in pairs:
         ours = statistics.fmean(take(found[BALANCED])) - statistics.fmean(take(found[CIFAR]))
         judged.append(claim_row(f"{label}: {BALANCED} less {CIFAR}", unit, paper, [ours], ours > 0, rule))
+    for name in (CIFAR, BALANCED):
+        shares = [leading(one) for one in found[name]]
+        rule = "in practice changes have no more dimensions than the effective rank: 95 % or more, on every split"
+        label = f"{name}: energy in as many directions as the effective rank, rounded up"
+        judged.append(claim_row(label, "%", None, shares, min(shares) >= 95, rule))
     return judged
 
 
@@ -211,14 +224,15 @@ def _entangled(found: dict[str, Sequence[Any]]) -> list[Row]:
     judged = []
     for name, pair in PAIRS.items():
         shares = [100 * opposed(one, pair) for one in found[name]]
+        classes = " and ".join(named(found[name][0], pair))
         judged.append(
             claim_row(
-                f"{name}: spikes that move {' and '.join(named(found[name][0], pair))} in opposite directions",
+                f"{name}: of spikes that move both {classes}, those that move them in opposite directions",
                 "%",
                 100.0,
                 shares,
                 min(shares) == 100,
-                "the pair is entangled: S of one times S of the other is below 0 on all spikes, on every split",
+                "the pair is entangled: every spike that moves both moves them in opposite directions, on every split",
             )
         )
     return judged
@@ -233,10 +247,10 @@ def named(one: Any, pair: tuple[str, str]) -> tuple[str, str]:
 
 
 def opposed(one: Any, pair: tuple[str, str]) -> float:
-    """The share of spikes along which a pair of classes moves in opposite directions."""
+    """Of spikes that move both of a pair, the share that moves them in opposite directions."""
     columns = [one["classes"].index(name) for name in named(one, pair)]
-    matrix = np.array(one["sensitivity"])[:, columns]
-    return float((matrix[:, 0] * matrix[:, 1] < 0).mean())
+    product = np.prod(np.array(one["sensitivity"])[:, columns], axis=1)
+    return float((product < 0).sum() / max(1, (product != 0).sum()))
 
 
 def draw(measured: dict[str, Sequence[Measured]]) -> "Figure":
@@ -256,7 +270,7 @@ def draw(measured: dict[str, Sequence[Measured]]) -> "Figure":
             right.plot(place, paper.rank, "k_", markersize=18, label=None if place else "the paper")
     left.set(title="Energy of S by direction", xlabel="rank", ylabel="%", ylim=(0, None))
     right.set_xticks(range(len(starts)), [name.replace(", ", "\n") for name, *_ in starts])
-    right.set(title="Effective rank (line: 95 % over images)", ylim=(1, None))
+    right.set(title="Effective rank (line: 95 % over images)", xlim=(-0.5, 2.5), ylim=(1, None))
     for axes in (left, right):
         axes.legend(frameon=False, fontsize=9)
     return figure

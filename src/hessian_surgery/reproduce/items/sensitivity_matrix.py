@@ -233,7 +233,8 @@ def draw(measured: dict[str, Sequence[Measured]]) -> "Figure":
     most = float(np.abs(matrix).max()) or 1.0
     image = axes.imshow(matrix, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
     for (i, j), value in np.ndenumerate(matrix):
-        axes.text(j, i, f"{value:+.1f}", ha="center", va="center", fontsize=8)
+        colour = "white" if abs(value) > 0.6 * most else "black"
+        axes.text(j, i, f"{value:+.1f}", ha="center", va="center", fontsize=8, color=colour)
     axes.set_xticks(range(len(found["classes"])), found["classes"], rotation=30, ha="right")
     labels = [f"{i} (λ = {value:.3g})" for i, value in enumerate(found["eigenvalues"], 1)]
     axes.set_yticks(range(len(labels)), labels)

@@ -12,7 +12,7 @@ from hessian_surgery.cli.run_options import ApplyOptions, ReportOptions
 
 PACKAGE = Path(__file__).parents[2] / "src/hessian_surgery"
 # These write commands for a shell.
-COMMANDS = ("provenance.py", "starts.py")
+COMMANDS = ("provenance.py", "starts.py", "results.py")
 
 
 @pytest.mark.parametrize(

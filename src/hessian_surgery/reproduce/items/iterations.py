@@ -114,8 +114,9 @@ def rises(values: Sequence[float]) -> int:
 
 def _monotone(traces: Sequence[Trace]) -> Row:
     counts = [rises(own.columns["sigma"]) for own in traces]
-    rule = "σ decreases monotonically: no iteration raises it, in any split (it does in the paper's own table)"
-    return claim_row("iterations that raise σ", "", rises(PAPER["sigma"]), counts, not any(counts), rule)
+    fell = all(own.columns["sigma"][-1] < own.columns["sigma"][0] for own in traces)
+    rule = "σ falls, and no iteration raises it, in every split (three do in the paper's own table)"
+    return claim_row("iterations that raise σ", "", rises(PAPER["sigma"]), counts, fell and not any(counts), rule)
 
 
 def early_share(values: Sequence[float]) -> float:

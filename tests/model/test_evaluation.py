@@ -53,3 +53,22 @@ def test_answers_by_hand():
     p = torch.sigmoid(torch.tensor([2.0, -1.0]))
     assert torch.allclose(answers.nll, -p.log())
     assert torch.allclose(answers.confidence, torch.tensor([p[0], 1 - p[1]]))
+
+
+class MinusMean(torch.nn.Linear):
+    """Logits minus their mean over the batch."""
+
+    def forward(self, x):
+        logits = super().forward(x)
+        return logits - logits.mean(dim=0)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [MinusMean(4, 3), torch.nn.Sequential(torch.nn.BatchNorm1d(4, track_running_stats=False), torch.nn.Linear(4, 3))],
+)
+def test_a_model_whose_logits_depend_on_the_batch_is_refused(module):
+    draw = torch.Generator().manual_seed(0)
+    data = hs.as_labelled((torch.randn(40, 4, generator=draw), torch.arange(40) % 3))
+    with pytest.raises(hs.InputError, match="depend on the other images of the batch"):
+        check_classifier(hs.Classifier(module.eval()), data)

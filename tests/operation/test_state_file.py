@@ -222,3 +222,19 @@ def test_a_resumed_run_makes_its_passes_as_before(_trained, digits_parts, tmp_pa
     for part in ("calibration", "heldout"):
         found, expected = (getattr(outcome.findings, part).tensors() for outcome in (resumed, whole))
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_flipped_bit_of_the_state_ends_the_resumed_run(_trained, digits_parts, tmp_path):
+    def afresh(**options):
+        model = SmallNet(10)
+        model.load_state_dict(_trained)
+        return operate(model, digits_parts, hs.SurgeryConfig(budget=0.01, iterations=2), folder=tmp_path, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        afresh(observer=Stop(2))
+    (state,) = tmp_path.rglob("state.safetensors")
+    content = bytearray(state.read_bytes())
+    content[-20] ^= 1
+    state.write_bytes(content)
+    with pytest.raises(hs.InputError, match="its checksum does not fit, so it is damaged; begin again in another"):
+        afresh(resume=True)

@@ -42,6 +42,19 @@ def test_each_phase_takes_the_next_spikes(trained, digits_parts, phased):
             assert record.deflation is None
 
 
+def test_spikes_that_have_not_converged_are_new_too(trained, digits_parts, phased):
+    """Five steps leave four spikes unconverged: they keep a part of the start vector."""
+    config = replace(phased, iterations=1, search=replace(phased.search, lanczos_steps=5))
+    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
+    before = problem.space.snapshot()
+    state = start(problem)
+    for _ in range(2):
+        state, record = iterate(problem, state, Observer())
+        problem.space.restore(before)
+    assert max(record.residuals) > 0.1
+    assert record.deflation["overlap"] < 4e-5
+
+
 def test_a_phased_operation_runs_whole(trained, digits_parts, phased):
     outcome = operate(trained, digits_parts, phased)
     assert [record.phase for record in outcome.iterations] == [1, 1, 2, 2, 3, 3]

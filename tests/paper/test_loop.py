@@ -170,7 +170,7 @@ def test_patience(scripted, monkeypatch):
 
 def test_gamma_decays_average_is_recorded(problem):
     """Table 5's EMA: 0.7 old + 0.3 new after a kept step, unchanged by a rollback."""
-    problem = replace(problem, config=replace(problem.config, control="gamma", iterations=3))
+    problem = replace(problem, config=replace(problem.config, control="gamma", iterations=2))
     observer = Counting()
     run(LOOP, problem, observer)
     average = sigma(problem.base)

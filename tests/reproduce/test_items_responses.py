@@ -48,7 +48,7 @@ def test_table_6_agrees_with_itself():
         ({"alignment": 0.9998}, "what is missing"),
         ({"relative_displacement": 0.049}, "relative displacement"),
         ({"random": {"loss": [0.5, 0.5003]}}, "change of the loss, random"),
-        ({"spike": {"class_change": [0.0, 0.1]}}, "largest change of a class, walk inside"),
+        ({"spike": {"class_change": [0.0, 0.1]}}, "largest change of a class, 5 steps inside"),
     ],
 )
 def test_what_is_said_of_walks_can_be_refuted(change, label):

@@ -41,6 +41,13 @@ def test_shares_are_those_of_a_dense_projection():
     assert shares_in_span(rows, rows) == pytest.approx(np.ones(4))
 
 
+def test_rows_of_any_length_and_precision_give_whole_shares():
+    torch.manual_seed(0)
+    rows = 1e-12 * torch.randn(3, 500_000)
+    mixed = torch.tensor([[1.0, -2.0, 0.5]]) @ rows
+    assert shares_in_span(mixed, rows) == pytest.approx([1], abs=1e-6)
+
+
 def test_shuffled_groups_have_the_same_sizes():
     labels = torch.arange(40) % 4
     assert torch.equal(shuffled(labels, 0).bincount(), labels.bincount())

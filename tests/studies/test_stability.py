@@ -69,14 +69,14 @@ def test_against_the_dense_hessian(batch):
     assert found.largest > 1
 
 
-def test_nine_spikes_of_ten_steps_are_compared(trained, digits_parts, tmp_path):
+def test_nine_spikes_of_ten_steps_are_compared(trained, digits_parts):
     """Tables 15 to 17: k = 9 at m = 10, although not all nine Ritz values are positive."""
-    result = stability(trained, digits_parts.training, sizes=(32, 64), steps=10)
+    result = stability(trained, digits_parts.training, hs.SpikeSearch(tolerance=0.5), sizes=(32, 64), steps=10)
     assert result.subspaces == (3, 6, 9)
     assert [len(size.fixed.eigenvalues) for size in result.sizes] == [9, 9]
     assert min(value for size in result.sizes for value in size.fixed.eigenvalues) < 0
     assert result.sizes[0].fixed.against_largest.at(9).mean > 1
-    check_report(study, result, tmp_path)
+    assert study.draw(result).axes[0].get_yscale() == "symlog"
 
 
 def test_enough_steps_cost_nothing(batch):

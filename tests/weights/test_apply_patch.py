@@ -1,11 +1,14 @@
 import json
 import zipfile
 from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
@@ -13,7 +16,14 @@ import hessian_surgery as hs
 from hessian_surgery.weights.apply_patch import apply_patch, revert_patch
 from hessian_surgery.weights.checkpoint import read_checkpoint
 from hessian_surgery.weights.patch import make_patch
-from hessian_surgery.weights.tensorfile import read_header, save_like
+from hessian_surgery.weights.tensorfile import (
+    read_checked,
+    read_header,
+    read_tensors,
+    save_checked,
+    save_like,
+    save_tensors,
+)
 
 
 def random_weights(draw, dtype, names):
@@ -141,3 +151,45 @@ def test_other_files_are_refused_and_nothing_is_written(tmp_path):
         apply_patch(tmp_path / "base.safetensors", tmp_path / "patch.safetensors", tmp_path / "out.pt")
     with pytest.raises(hs.InputError, match="exists; give another name"):
         apply_patch(tmp_path / "base.safetensors", tmp_path / "patch.safetensors", tmp_path / "other.safetensors")
+
+
+@pytest.mark.parametrize("emptied", ["base_file", "base_header"])
+def test_a_patch_that_was_tampered_with_writes_no_other_bytes(tmp_path, emptied):
+    base, patched = {"a": torch.ones(3)}, {"a": torch.zeros(3)}
+    original, file = tmp_path / "base.safetensors", tmp_path / "patched.safetensors"
+    save_file(base, original, {"note": "mine"})
+    save_file(patched, file, {"note": "mine"})
+    source = read_checkpoint(original)
+    patch = make_patch(base, patched, source.sha256, source.header)
+    other = {"base_file": "", "base_header": source.header.replace("mine", "ours")}
+    replace(patch, **{emptied: other[emptied]}).save(tmp_path / "patch.safetensors")
+    with pytest.raises(hs.InputError, match="does not give back the base file; nothing was written"):
+        revert_patch(file, tmp_path / "patch.safetensors", tmp_path / "again.safetensors")
+    assert not (tmp_path / "again.safetensors").exists()
+
+
+def test_equal_contents_are_equal_bytes(tmp_path):
+    tensors = {name: torch.arange(4.0) for name in ("b", "a")}
+    metadata = {f'key {i} ü"\n': "ü\n" for i in range(20)}
+    found = set()
+    for i in range(5):
+        save_tensors(tmp_path / f"{i}.safetensors", tensors, dict(reversed(metadata.items())) if i % 2 else metadata)
+        found.add((tmp_path / f"{i}.safetensors").read_bytes())
+        assert read_tensors(tmp_path / f"{i}.safetensors")[1] == metadata | {"format": "pt"}
+    assert len(found) == 1
+
+
+def test_every_flipped_bit_of_a_checked_file_is_noticed(tmp_path):
+    path = tmp_path / "state.safetensors"
+    save_checked(path, {"a": torch.arange(6.0), "b": torch.tensor([1, 2])}, {"identity": "x", "epochs": "3"})
+    whole = path.read_bytes()
+    read_checked(path)
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        # A bit of the padding, or of a name's letter that JSON reads alike, may change nothing.
+        with suppress(SafetensorError, OSError, ValueError, KeyError):
+            tensors, metadata = read_checked(path)
+            assert metadata["identity"] == "x"
+            assert tensors["a"].tolist() == list(range(6))

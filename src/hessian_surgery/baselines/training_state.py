@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hessian_surgery.baselines.training_step import Training
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
-from hessian_surgery.weights.tensorfile import read_tensors, save_tensors, weights_sha256
+from hessian_surgery.weights.tensorfile import read_checked, save_checked, weights_sha256
 
 
 def own_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -36,7 +36,7 @@ def fingerprint(config: Mapping[str, Any], module: nn.Module, data: LabelledSet)
 def save_state(folder: Path, training: Training, epochs: int, identity: str) -> None:
     """Write the state after `epochs` epochs as one file, which replaces the last one at once."""
     tensors = {f"module.{name}": tensor for name, tensor in own_tensors(training.classifier.module).items()}
-    save_tensors(_path(folder), tensors | training.moments, {"identity": identity, "epochs": str(epochs)})
+    save_checked(_path(folder), tensors | training.moments, {"identity": identity, "epochs": str(epochs)})
 
 
 def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dict[str, Tensor]]:
@@ -51,7 +51,7 @@ def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dic
     if not _path(folder).exists():
         return 0, {}
     try:
-        tensors, metadata = read_tensors(_path(folder))
+        tensors, metadata = read_checked(_path(folder))
         theirs = metadata["identity"]
         epochs = int(metadata["epochs"])
     except (SafetensorError, OSError, KeyError, ValueError) as error:

@@ -20,8 +20,9 @@ from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
 from hessian_surgery.comparison.run_entry import copy_model, run_entry, run_from_outputs, train
 from hessian_surgery.data.checks import require_images
+from hessian_surgery.data.class_names import require_same_names
 from hessian_surgery.data.data_hash import data_hash
-from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
+from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled, as_part
 from hessian_surgery.data.leaks import HashedPart, find_copies, find_leaks, hash_part, hash_training
 from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.errors import InputError
@@ -158,7 +159,9 @@ def open_compared(
     refuse_half_precision(parameter_space(classifier.module, config.parameters))
     check_classifier(classifier, images)
     as_surgery(config).check_classes(images.classes)
-    return ComparedModel(classifier, images, as_labelled(training_data), config)
+    training = as_part(training_data, "training_data")
+    require_same_names(images.classes, training.classes, "training_data", "data")
+    return ComparedModel(classifier, images, training, config)
 
 
 def _with_passes(model: ComparedModel) -> ComparedModel:

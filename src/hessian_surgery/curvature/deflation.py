@@ -27,9 +27,9 @@ class Deflated(SymmetricOperator):
         self.vectors = vectors
 
     def _multiply(self, vector: Tensor) -> Tensor:
-        return self._without(self.operator @ self._without(vector.clone()))
+        return self.without(self.operator @ self.without(vector.clone()))
 
-    def _without(self, vector: Tensor) -> Tensor:
+    def without(self, vector: Tensor) -> Tensor:
         """Take the rows of Q out of a vector (p,), in place."""
         subtract(self.vectors, project(self.vectors, vector), vector)
         return vector

@@ -10,6 +10,7 @@ from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.batch_operator import BatchOperator
 from hessian_surgery.curvature.deflation import Deflated
 from hessian_surgery.curvature.hessian import Hessian
+from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.curvature.lanczos import STEPS_PER_SPIKE, TOLERANCE, Signs, Spectrum, check_count, lanczos
 from hessian_surgery.curvature.memory_plan import BasisPlace, BasisPrecision, describe_storage, plan_room
 from hessian_surgery.curvature.operators import Operator
@@ -19,6 +20,7 @@ from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.losses import Loss, LossName, make_loss
 from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Progress
 
@@ -156,9 +158,15 @@ class SpikeFinder:
             NoSpikes: no eigenvalue is positive.
         """
         operator = operator or self.operator(iteration=iteration)
+        start = None
+        if deflated is not None:
+            operator = Deflated(operator, deflated)
+            # Of a start vector outside their complement, pairs that have not converged keep a part.
+            start = operator.without(gaussian(self.space, generator(self.seed, "deflated start", iteration)))
         spectrum = lanczos(
-            operator if deflated is None else Deflated(operator, deflated),
+            operator,
             self.count,
+            start=start,
             steps=self.search.lanczos_steps,
             tolerance=self.search.tolerance,
             storage=self.storage,

@@ -11,3 +11,31 @@ def class_number(name: object, classes: tuple[str, ...], argument: str) -> int:
         known = ", ".join(classes[:12]) + (", …" if len(classes) > 12 else "")
         raise InputError(f"{argument}: got {name!r}, which is no class; there are {known}")
     return classes.index(str(name))
+
+
+def require_same_names(
+    known: tuple[str, ...], others: tuple[str, ...], argument: str, first: str = "calibration_data"
+) -> None:
+    """Refuse a part of the data whose classes have other names, or the same in another order.
+
+    A part without names of its own, whose classes are numbers, fits any names.
+
+    Args:
+        known: the class names of the first part.
+        others: those of another part.
+        argument: which part the other one is, for the message.
+        first: which part the first one is.
+
+    Raises:
+        InputError: two names differ, or there are more classes.
+    """
+    if len(others) > len(known):
+        raise InputError(f"{argument}: it has {len(others)} classes and {first} has {len(known)}")
+    if any(names == tuple(str(i) for i in range(len(names))) for names in (known, others)):
+        return
+    for number, (one, other) in enumerate(zip(known, others, strict=False)):
+        if one != other:
+            raise InputError(
+                f"{argument}: its class {number} is {other!r}, but {first}'s is {one!r}; "
+                "give all parts the same classes in the same order"
+            )

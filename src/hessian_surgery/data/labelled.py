@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, defau
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.collating import Collate, stack
+from hessian_surgery.data.sampling import sampled_dataset
 from hessian_surgery.errors import InputError
 
 Noun: TypeAlias = Literal["images", "samples"]
@@ -110,8 +111,9 @@ def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet
 
     Args:
         data: a pair of stacked inputs and labels (N,), a map-style dataset, or a loader of one. A
-            sample is (input, label), (input, …, label) or a dict with `label` or `labels`. Only the
-            loader's dataset and collate function count, not its order, batch size or drop_last.
+            sample is (input, label), (input, …, label) or a dict with `label` or `labels`. A loader
+            gives the samples that it draws and its collate function; its order, batch size and
+            drop_last do not count.
         classes: class names; by default the dataset's `classes`, or the names of its `ClassLabel`,
             or the labels as numbers.
 
@@ -122,7 +124,7 @@ def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet
     if isinstance(data, LabelledSet):
         return data
     if isinstance(data, DataLoader):
-        return _from_dataset(data.dataset, data.collate_fn, classes)
+        return _from_dataset(sampled_dataset(data), data.collate_fn, classes)
     if isinstance(data, tuple) and len(data) == 2:
         inputs = torch.as_tensor(data[0]) if hasattr(data[0], "__array__") else data[0]
         return _from_tensors(inputs, torch.as_tensor(data[1]), classes)

@@ -16,6 +16,9 @@ from hessian_surgery.short_repr import short_repr
 
 BATCH_SIZE = 512
 
+# How much logits may differ between batches, in units of their root mean square.
+BATCH_ROUNDING = 0.05
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -127,10 +130,28 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
             "model: two identical passes in evaluation mode differ; "
             "switch off whatever is random in its forward pass, such as functional dropout or sampling"
         )
+    _refuse_batch_dependence(classifier, inputs, first)
     if outputs > classes:
         extra = "an answer beyond the classes counts as wrong"
         return f"the model has {outputs} outputs, the data {classes} classes: {extra}"
     return None
+
+
+def _refuse_batch_dependence(classifier: Classifier, inputs: Inputs, logits: Tensor) -> None:
+    """Refuse a model whose logits (n, C) for a sample depend on the rest of its batch."""
+    half = len(logits) // 2
+    if half == 0:
+        return
+    # The first half of the samples, twice: in a batch of the same size, but with other company.
+    twice = batches.take(inputs, torch.arange(len(logits), device=logits.device) % half)
+    with classifier.evaluating(), torch.no_grad():
+        again = classifier.logits(twice)
+    size = float(logits.float().square().mean().sqrt())
+    if float((again[:half].float() - logits[:half].float()).abs().max()) > BATCH_ROUNDING * max(size, 1e-6):
+        raise InputError(
+            "model: its logits for an image depend on the other images of the batch; switch that off, "
+            "such as BatchNorm without running statistics"
+        )
 
 
 def output_name(output: int, classes: tuple[str, ...]) -> str:

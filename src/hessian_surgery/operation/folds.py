@@ -32,7 +32,7 @@ from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.recalibration import recalibrate
 from hessian_surgery.operation.state_file import FOUND, fingerprint, forget_state, passes_metadata, state_folder
 from hessian_surgery.seeding import generator
-from hessian_surgery.weights.tensorfile import read_tensors, save_tensors
+from hessian_surgery.weights.tensorfile import read_checked, save_checked
 
 # Images of each class that an operation needs.
 FEWEST = 2
@@ -210,7 +210,7 @@ def _one_fold(
     if place is not None:
         said = {"identity": identity, "iterations": str(len(records))} | passes_metadata(problem)
         of_bias = {f"bias.{name}": t for name, t in (vars(bias) if bias else {}).items()}
-        save_tensors(place / FOUND, vars(answers) | of_bias | {"step": step}, said)
+        save_checked(place / FOUND, vars(answers) | of_bias | {"step": step}, said)
         forget_state(place)
     return _Fold(answers, bias, records, step)
 
@@ -221,7 +221,7 @@ def _load(place: Path, identity: str, kind: type[IterationRecord]) -> _Fold | No
     if not path.exists():
         return None
     try:
-        tensors, metadata = read_tensors(path)
+        tensors, metadata = read_checked(path)
         if metadata["identity"] != identity:
             raise InputError(f"resume: {place} belongs to a run with other options, weights or images; give those")
         step = tensors.pop("step")

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from hessian_surgery.curvature.search import SpikeFinder, make_finder
 from hessian_surgery.data.checks import require_images
+from hessian_surgery.data.class_names import require_same_names
 from hessian_surgery.data.labelled import Data, LabelledSet, as_part
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.directions.class_gradients import gradient_images
-from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, Answers, answers_of, check_classifier, finite_logits
@@ -122,8 +122,7 @@ def check_inputs(
         calibration = cap_per_class(calibration, config.calibration_cap, config.seed)
     training = as_part(training_data, "training_data")
     classes = len(calibration.classes)
-    if len(training.classes) > classes:
-        raise InputError(f"training_data: it has {len(training.classes)} classes and calibration_data has {classes}")
+    require_same_names(calibration.classes, training.classes, "training_data")
     config.check_classes(calibration.classes)
     note = check_classifier(classifier, calibration)
     spikes = config.uses_spikes and directions

@@ -19,7 +19,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.model.passes import Passes
 from hessian_surgery.operation.problem import Problem
-from hessian_surgery.weights.tensorfile import read_metadata, read_tensors, save_tensors, weights_sha256
+from hessian_surgery.weights.tensorfile import read_checked, read_metadata, save_checked, weights_sha256
 
 # A state in a file: tensors by name, and plain values.
 Packed: TypeAlias = tuple[dict[str, Tensor], dict[str, Any]]
@@ -60,7 +60,7 @@ def save_state(folder: Path, problem: Problem[Any], packed: Packed, identity: st
     storage = asdict(problem.finder.storage) if problem.finder else None
     rest = {"identity": identity, "storage": storage, "algorithm": plain}
     held = tensors | name_weights("now", problem.space.snapshot())
-    save_tensors(_path(folder), held, {"state": json.dumps(rest)} | passes_metadata(problem))
+    save_checked(_path(folder), held, {"state": json.dumps(rest)} | passes_metadata(problem))
 
 
 def passes_metadata(problem: Problem[Any]) -> dict[str, str]:
@@ -92,7 +92,7 @@ def load_state(folder: Path, problem: Problem[Any], identity: str, unpack: Unpac
     if not _path(folder).exists():
         return None
     try:
-        tensors, metadata = read_tensors(_path(folder))
+        tensors, metadata = read_checked(_path(folder))
         rest = json.loads(metadata["state"])
         if rest["identity"] != identity:
             raise InputError(

@@ -16,7 +16,7 @@ from hessian_surgery.paper.amplitude import AdamControl, Controller, GammaContro
 from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.paper.deflation_phases import keep
 from hessian_surgery.types import Array
-from hessian_surgery.weights.tensorfile import read_header, read_tensors, save_tensors
+from hessian_surgery.weights.tensorfile import read_checked, read_header, save_checked
 
 CONTROLLERS: dict[str, type[AdamControl] | type[GammaControl]] = {"adam": AdamControl, "gamma": GammaControl}
 
@@ -98,13 +98,13 @@ def _save_deflated(folder: Path, vectors: Tensor, identity: str) -> None:
     path = _deflated_path(folder, len(vectors))
     known = json.loads(read_header(path)).get("__metadata__", {}) if path.exists() else {}
     if known.get("identity") != identity:
-        save_tensors(path, {"vectors": vectors.cpu()}, {"identity": identity})
+        save_checked(path, {"vectors": vectors.cpu()}, {"identity": identity})
 
 
 def _load_deflated(folder: Path, problem: Problem[LoopConfig], count: int | None, identity: str) -> Tensor | None:
     if count is None:
         return None
-    tensors, metadata = read_tensors(_deflated_path(folder, count))
+    tensors, metadata = read_checked(_deflated_path(folder, count))
     if metadata.get("identity") != identity:
         raise InputError(f"resume: {_deflated_path(folder, count)} belongs to another run")
     assert problem.finder is not None

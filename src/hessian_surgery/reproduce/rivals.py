@@ -16,6 +16,7 @@ from hessian_surgery.model.classifier import as_classifier
 from hessian_surgery.model.evaluation import answers_of, compute_logits
 from hessian_surgery.model.head import find_head
 from hessian_surgery.reproduce.item import Measured
+from hessian_surgery.reproduce.loop_rows import changes, percent
 from hessian_surgery.reproduce.row import Row, change_row, mean_interval, shown_row
 from hessian_surgery.reproduce.workbench import Workbench
 
@@ -104,24 +105,12 @@ def _against_start(data: LabelledSet, start: Tensor, now: Tensor, seed: int) -> 
     }
 
 
-def values(runs: Sequence[Measured], when: str, name: str) -> list[float]:
-    """A metric before or after, on each split, in percent."""
-    return [100 * run[when][name] for run in runs]
-
-
 def class_values(runs: Sequence[Measured], when: str, name: str) -> list[float]:
     """A class's accuracy before or after, on each split, in percent; empty without the class."""
     if name not in runs[0]["classes"]:
         return []
     place = runs[0]["classes"].index(name)
     return [100 * run[when]["per_class"][place] for run in runs]
-
-
-def change_values(runs: Sequence[Measured], name: str) -> tuple[list[float], list[tuple[float, float]]]:
-    """A change on each split with its interval, in percentage points."""
-    found = [run["changes"][name] for run in runs]
-    intervals = [(100 * change["interval"][0], 100 * change["interval"][1]) for change in found]
-    return [100 * change["difference"] for change in found], intervals
 
 
 def method_rows(label: str, runs: Sequence[Measured], paper: dict[str, float | None], other: str) -> list[Row]:
@@ -134,10 +123,10 @@ def method_rows(label: str, runs: Sequence[Measured], paper: dict[str, float | N
         other: why absolute numbers cannot be compared.
     """
     rows = [
-        shown_row(f"{label}: accuracy", "%", paper.get("accuracy"), values(runs, "after", "accuracy"), other),
-        shown_row(f"{label}: σ", "pp", paper.get("sigma"), values(runs, "after", "sigma"), other),
+        shown_row(f"{label}: accuracy", "%", paper.get("accuracy"), percent(runs, "after", "accuracy"), other),
+        shown_row(f"{label}: σ", "pp", paper.get("sigma"), percent(runs, "after", "sigma"), other),
     ]
-    ours, intervals = change_values(runs, "sigma")
+    ours, intervals = changes(runs, "sigma")
     change = paper.get("change")
     if change:
         rows.append(change_row(f"{label}: change of σ, without sampling noise", "pp", change, ours, intervals))

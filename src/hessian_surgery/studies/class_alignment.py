@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.curvature.search import SpikeFinder
@@ -40,8 +41,8 @@ def shares_in_span(vectors: Tensor, rows: Tensor) -> Array:
 
     Rows that others span up to rounding add nothing.
     """
-    unit = torch.nn.functional.normalize
-    inside, spanning = common_coordinates(unit(vectors, dim=1), unit(rows, dim=1))
+    # Normalized in float64: a float32 sum over millions of weights is good to three digits only.
+    inside, spanning = (normalize(coordinates, dim=1) for coordinates in common_coordinates(vectors, rows))
     _, sizes, basis = torch.linalg.svd(spanning, full_matrices=False)
     basis = basis[sizes > 1e-6 * sizes[0]]
     return (inside @ basis.T).square().sum(dim=1).numpy()

@@ -32,7 +32,7 @@ def revert_patch(patched: Path, patch_file: Path, out: Path) -> None:
     checkpoint = read_checkpoint(patched)
     weights = patch.revert(checkpoint.weights)
     _save(checkpoint, weights, patch.base_header or checkpoint.header, out)
-    if patch.base_header and patch.base_file and file_sha256(out) != patch.base_file:
+    if patch.base_header and file_sha256(out) != patch.base_file:
         out.unlink()
         raise InputError(f"patch: reverting {patched} does not give back the base file; nothing was written")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -18,6 +18,20 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with written_beside(path) as beside:
         save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
+        _sort_metadata(beside)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Give equal tensors and metadata equal bytes: the library writes metadata in random order."""
+    header = read_header(path)
+    content = json.loads(header)
+    content["__metadata__"] = dict(sorted(content["__metadata__"].items()))
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    length = len(header.encode("utf-8"))
+    if len(text) <= length:  # it is the same text in another order; only odd characters could make it longer
+        with path.open("r+b") as file:
+            file.seek(8)
+            file.write(text.ljust(length))
 
 
 def file_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> int:
@@ -38,6 +52,29 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         return tensors, file.metadata() or {}
+
+
+def save_checked(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file that `read_checked` can tell from a damaged one."""
+    save_tensors(path, tensors, dict(metadata) | {"sha256": _checksum(tensors, metadata)})
+
+
+def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read what `save_checked` wrote.
+
+    Raises:
+        SafetensorError: a bit of it has changed since.
+    """
+    tensors, metadata = read_tensors(path)
+    if metadata.pop("sha256", "") != _checksum(tensors, {k: v for k, v in metadata.items() if k != "format"}):
+        raise SafetensorError("its checksum does not fit, so it is damaged; begin again in another folder")
+    return tensors, metadata
+
+
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """A hash of all tensors and all metadata."""
+    text = json.dumps(dict(metadata), sort_keys=True)
+    return hashlib.sha256(f"{weights_sha256(tensors)} {text}".encode()).hexdigest()
 
 
 def read_metadata(path: Path) -> dict[str, str]:

@@ -8,14 +8,13 @@ from hessian_surgery.model.losses import class_weights
 from hessian_surgery.paper.presets import paper_config
 from hessian_surgery.report.figure_style import BLUE, GREY, new_figure
 from hessian_surgery.reproduce.item import Item, Measured
+from hessian_surgery.reproduce.loop_rows import changes, percent
 from hessian_surgery.reproduce.loop_runs import loop_run
 from hessian_surgery.reproduce.rivals import (
-    change_values,
     logit_adjusted,
     method_rows,
     tau_normalized,
     trained,
-    values,
 )
 from hessian_surgery.reproduce.row import Row, claim_row, mean_interval, shown_row
 from hessian_surgery.reproduce.workbench import Workbench
@@ -62,11 +61,11 @@ def rows(measured: dict[str, Sequence[Measured]]) -> list[Row]:
         found += method_rows(name, runs, own, OTHER)
     start = [split["surgery"] for split in splits]
     both = [split["focal loss, then surgery"] for split in splits]
-    ours, intervals = change_values(both, "sigma")
+    ours, intervals = changes(both, "sigma")
     low, high = mean_interval(intervals)
     base = [
-        shown_row("start: accuracy", "%", 84.9, values(start, "before", "accuracy"), OTHER),
-        shown_row("start: σ", "pp", 8.57, values(start, "before", "sigma"), OTHER),
+        shown_row("start: accuracy", "%", 84.9, percent(start, "before", "accuracy"), OTHER),
+        shown_row("start: σ", "pp", 8.57, percent(start, "before", "sigma"), OTHER),
     ]
     adds = claim_row(
         "surgery after focal loss: change of σ against focal loss alone",

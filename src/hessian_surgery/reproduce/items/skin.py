@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from hessian_surgery.paper.presets import PaperStart, paper_config
 from hessian_surgery.report.figure_style import BLUE, new_figure
 from hessian_surgery.reproduce.item import Item, Measured
+from hessian_surgery.reproduce.loop_rows import changes, percent
 from hessian_surgery.reproduce.loop_runs import loop_run
 from hessian_surgery.reproduce.rivals import (
     adjusted_at,
-    change_values,
     logit_adjusted,
     tau_normalized,
     trained,
-    values,
 )
 from hessian_surgery.reproduce.row import Row, claim_row, mean_interval, shown_row
 from hessian_surgery.reproduce.workbench import Workbench
@@ -75,7 +74,7 @@ def rows(measured: dict[str, Sequence[Measured]]) -> list[Row]:
 def _method(name: str, runs: Sequence[Measured], paper: Sequence[float], when: str) -> list[Row]:
     whole = (("accuracy", "accuracy"), ("balanced accuracy", "balanced_accuracy"), ("σ", "sigma"))
     rows = [
-        shown_row(f"{name}: {label}", "pp" if key == "sigma" else "%", theirs, values(runs, when, key), OTHER)
+        shown_row(f"{name}: {label}", "pp" if key == "sigma" else "%", theirs, percent(runs, when, key), OTHER)
         for (label, key), theirs in zip(whole, paper[len(CLASSES) :], strict=True)
     ]
     for place, own in enumerate(runs[0]["classes"]):
@@ -100,7 +99,7 @@ def _falls(splits: Sequence[Measured]) -> list[Row]:
     for name, start, expected in PAIRS:
         runs = [split[name] for split in splits]
         for key, column, how in (("sigma", -1, "falls"), ("balanced_accuracy", -2, expected)):
-            ours, intervals = change_values(runs, key)
+            ours, intervals = changes(runs, key)
             low, high = mean_interval(intervals)
             what = "σ, without sampling noise," if key == "sigma" else "balanced accuracy"
             holds = {"falls": high < 0, "rises": low > 0, "stays": low <= 0 <= high}[how]
@@ -114,7 +113,7 @@ def _falls(splits: Sequence[Measured]) -> list[Row]:
 
 def _posthoc(splits: Sequence[Measured]) -> list[Row]:
     """τ-normalization does nothing; logit adjustment collapses; columns are of about one length."""
-    ours, intervals = change_values([split["τ-norm"] for split in splits], "sigma")
+    ours, intervals = changes([split["τ-norm"] for split in splits], "sigma")
     low, high = mean_interval(intervals)
     ratios = [split["τ-norm"]["lengths"][1] / split["τ-norm"]["lengths"][0] for split in splits]
     left = {key: [100 * split["collapse"][key] for split in splits] for key in ("start", "logits", "probabilities")}

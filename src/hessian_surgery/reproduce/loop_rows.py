@@ -11,7 +11,8 @@ from hessian_surgery.reproduce.row import Row, change_row, shown_row
 
 Run: TypeAlias = dict[str, Any]
 
-# What is kept of each iteration in an item's JSON; S and the coefficients are left out.
+PARTS = ("before", "after", "calibration_before", "calibration_after")
+# What an item's JSON keeps of each iteration.
 KEPT = (
     "iteration",
     "phase",
@@ -30,8 +31,9 @@ QUANTILE = 1.96
 
 
 def short_run(run: Run, kept: Sequence[str] = KEPT) -> Run:
-    """A run of the loop without what no row shows of its iterations."""
-    return run | {"iterations": [{name: record[name] for name in kept} for record in run["iterations"]]}
+    """A run of the loop without what no row shows: classes' intervals, S, coefficients."""
+    parts = {part: {name: own for name, own in run[part].items() if name != "interval"} for part in PARTS}
+    return run | parts | {"iterations": [{name: record[name] for name in kept} for record in run["iterations"]]}
 
 
 def percent(runs: Sequence[Run], part: str, figure: str) -> list[float]:

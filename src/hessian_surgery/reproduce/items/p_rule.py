@@ -40,9 +40,9 @@ TARGETS: dict[Target, tuple[str, str, str, bool]] = {
 
 
 def measure(bench: Workbench, split: int) -> Measured:
-    """A run with each p, without its iterations."""
+    """The figures of a run with each p."""
     runs = exponent_runs(bench, split, EXPONENTS)
-    return {p: {name: own for name, own in run.items() if name != "iterations"} for p, run in runs.items()}
+    return {p: {part: run[part] for part in ("calibration_before", "after")} for p, run in runs.items()}
 
 
 def rows(measured: dict[str, Sequence[Measured]]) -> list[Row]:

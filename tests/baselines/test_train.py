@@ -68,10 +68,10 @@ def test_the_rate_rises_to_its_height_and_falls_to_nothing():
     config = TrainConfig(learning_rate=0.4)
     rates = [config.rate(step, 1000) for step in range(1000)]
     assert rates.index(max(rates)) == WARM_UP * 1000 - 1
-    assert max(rates) == pytest.approx(0.4, rel=0.01)
+    assert max(rates) == pytest.approx(0.4, rel=0.03)
     assert 0 < rates[0] < 0.01
     assert 0 < rates[-1] < 1e-5
-    assert rates[50:] == sorted(rates[50:], reverse=True)
+    assert rates[100:] == sorted(rates[100:], reverse=True)
 
 
 def test_a_net_learns_the_digits(net, digits_parts):

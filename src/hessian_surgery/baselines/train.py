@@ -27,7 +27,7 @@ from hessian_surgery.weights.tensorfile import weights_sha256
 
 MOMENTUM = 0.9
 # The share of all steps in which the learning rate rises from 0.
-WARM_UP = 0.05
+WARM_UP = 0.1
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class TrainConfig(EpochsConfig):
 
     loss: LossName = "cross-entropy"
     epochs: int = 60
-    learning_rate: float = 0.1
+    learning_rate: float = 0.05
     batch_size: int = 128
     seed: int = 0
     weight_decay: float = 5e-4

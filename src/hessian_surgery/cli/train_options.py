@@ -49,7 +49,7 @@ class TrainOptions(ModelOptions):
     epochs: Annotated[int, option(TRAINING, "Passes over the training images.", "N")] = 60
     learning_rate: Annotated[
         float, option(TRAINING, "The highest learning rate; it falls to 0 along half a cosine.", "X")
-    ] = 0.1
+    ] = 0.05
     batch_size: Annotated[int, option(TRAINING, "Images of a step.", "N")] = 128
     shift: Annotated[
         int | None,

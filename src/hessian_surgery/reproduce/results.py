@@ -17,7 +17,8 @@ not been run at full size yet; `hessian-surgery reproduce --list` names all.
 """
 CLAIMS = """# Which of the paper's claims held
 
-Each line is a claim that can fail. The rule that judges it is on the item's page.
+Each line is a claim that can fail. The rule that judges it is on the item's page. What needs no
+network is in [claims checked on paper](../explanation/checked-claims.md).
 
 """
 

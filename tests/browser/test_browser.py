@@ -189,6 +189,7 @@ SLOWEST_SEARCH = """async (place) => {
 }"""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["hundred", "thousand"])
 def test_many_classes_move_within_a_tenth_of_a_second(reports, visit, name):
     page = visit(reports / name / "report.html").page
@@ -196,6 +197,7 @@ def test_many_classes_move_within_a_tenth_of_a_second(reports, visit, name):
     assert page.locator("#bars li").count() < 40
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["find", "follow"])
 def test_a_thousand_classes_are_searched_within_a_tenth_of_a_second(reports, visit, place):
     page = visit(reports / "thousand/report.html").page
@@ -333,6 +335,7 @@ def test_the_copied_command_does_what_was_chosen(visit, run, operated):
     assert len(result["iterations"]) == 1
 
 
+@pytest.mark.full
 def test_the_copied_command_lands_inside_its_bands(visit, run, operated):
     """Nine classes of ten reach what the explorer predicted for the held-out images."""
     front = json.loads((operated / "result.json").read_text())["front"]
@@ -343,6 +346,7 @@ def test_the_copied_command_lands_inside_its_bands(visit, run, operated):
     assert sum(inside) >= 0.9 * len(inside)
 
 
+@pytest.mark.full
 def test_pages_of_diagnosis_and_comparison_are_quiet_too(visit, run, monkeypatch, tmp_path, checkpoint, capsys):
     monkeypatch.chdir(tmp_path)
     inputs = ["--model", "smallnet", "--checkpoint", checkpoint, "--data", "digits"]

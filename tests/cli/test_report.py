@@ -84,6 +84,7 @@ def test_a_diagnosis_with_a_folder_writes_its_page(run, capsys, tmp_path, inputs
     assert "out: diagnosis holds other files" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_comparison_writes_its_page_and_a_run_can_show_its_front(run, capsys, tmp_path, inputs):
     methods = ["--methods", "class-bias,logit-adjustment", "--splits", "2", "--budgets", "0,0.2pp"]
     assert run("compare", *inputs, *methods, "--out", "front", "--figures", "figures") == 0

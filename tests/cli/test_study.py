@@ -54,6 +54,7 @@ def test_there_may_be_more_spikes_than_steps_of_the_density(run, capsys, checkpo
     assert "9 of 9 have converged" in capsys.readouterr().out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", QUICK)
 def test_every_study_keeps_its_basis_as_asked_for(run, capsys, checkpoint, name):
     tight = ["--basis", "disk", "--precision", "bfloat16", "--basis-memory", "0.0003", "--spikes", "3"]
@@ -63,6 +64,7 @@ def test_every_study_keeps_its_basis_as_asked_for(run, capsys, checkpoint, name)
     assert "basis: 15 vectors of 6,138 weights in bfloat16, 0.2 MB on disk in" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_no_study_asks_for_images_that_it_does_not_use(run, capsys, checkpoint):
     model = ["--model", "smallnet", "--checkpoint", checkpoint, "--training-data", "digits", "--spikes", "2"]
     assert run("spectrum", *model, "--no-density", "--out", "lab") == 0

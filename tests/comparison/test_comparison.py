@@ -159,6 +159,7 @@ def test_a_negative_budget_gains_accuracy_or_does_nothing(shift):
             assert torch.equal(ends[budget].logits, logits)
 
 
+@pytest.mark.full
 def test_only_a_budget_that_is_not_negative_has_a_whole_operation(trained, digits_images, digits_parts):
     def rows(budgets):
         protocol = Protocol(("operate",), splits=1, budgets=budgets)
@@ -285,6 +286,7 @@ def test_a_method_does_not_depend_on_the_others(compared):
     assert [len(f.edits["spikes"][0].coefficients.nonzero()[0]) for f in (alone, beside)] == [9, 9]
 
 
+@pytest.mark.full
 def test_edits_of_a_trained_model_are_no_patch_of_the_original(compared, trained, digits_parts, tmp_path):
     fronts = compared("focal+class-bias")
     advice = replace(advise(fronts), method="focal+class-bias")
@@ -293,6 +295,7 @@ def test_edits_of_a_trained_model_are_no_patch_of_the_original(compared, trained
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_model_without_a_linear_head_is_still_compared(compared, trained):
     model = nn.Sequential(trained, nn.LogSoftmax(dim=1))
     fronts = compared("spikes", "last-layer", "tau-norm", model=model)

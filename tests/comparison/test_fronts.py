@@ -57,6 +57,7 @@ def test_a_front_by_hand():
     assert front_at(np.array([0.9, 0.9]), np.array([0.2, 0.1]), 0.9) == 0.1
 
 
+@pytest.mark.full
 def test_a_front_where_the_headline_budget_is_lost():
     """Two methods at one budget each: their fronts are chords from the original model."""
     labels = np.repeat(np.arange(3), 4000)
@@ -221,6 +222,7 @@ def test_the_largest_loss_is_that_of_a_class_and_a_mean_over_splits():
     assert fronts.row("nothing").loss == (0.0, "a")
 
 
+@pytest.mark.full
 def test_more_accuracy_with_a_higher_sigma_is_a_trade_off_and_never_behind():
     """The other is more accurate than any point of class bias, and its σ is above that of each."""
     labels = np.repeat(np.arange(3), 4000)

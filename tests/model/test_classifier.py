@@ -112,6 +112,7 @@ def test_tensors_cached_in_evaluation_can_be_differentiated():
     assert (hs.Hessian(model, data) @ torch.ones(9)).shape == (9,)
 
 
+@pytest.mark.full
 def test_kernel_settings_come_back():
     """Whichever of torch's two interfaces for precision the user has used."""
     script = """

@@ -50,6 +50,7 @@ def planned(accept, start, parts):
         yield operate(net, parts, hs.SurgeryConfig(), accept=asked).findings.heldout
 
 
+@pytest.mark.full
 def test_a_plan_within_drops_breaks_fewer(_trained, digits_parts):
     accept = {"maximum_drop": "2pp"}
     without, planned_for = (
@@ -59,6 +60,7 @@ def test_a_plan_within_drops_breaks_fewer(_trained, digits_parts):
     assert len(planned_for) < len(without)
 
 
+@pytest.mark.full
 def test_a_plan_for_minima_lifts_classes_that_would_fall(_trained, digits_parts):
     """Two strong classes pay for a lower σ, unless a minimum is asked of them."""
     accept = {"classes": {name: {"minimum_accuracy": "95%"} for name in ("0", "1")}}

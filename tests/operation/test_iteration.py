@@ -322,6 +322,7 @@ def bent(seed):
     return model.eval()
 
 
+@pytest.mark.full
 @given(
     seed=st.integers(0, 10_000),
     budget=st.sampled_from([0.0, 0.01, 0.05]),

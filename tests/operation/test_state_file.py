@@ -96,7 +96,7 @@ class Stop(Observer):
 
 
 @pytest.mark.parametrize("control", ["adam", "gamma"])
-@pytest.mark.parametrize("stop", [1, 2, 4])
+@pytest.mark.parametrize("stop", [pytest.param(1, marks=pytest.mark.full), 2, pytest.param(4, marks=pytest.mark.full)])
 def test_stopped_between_history_and_state(_trained, digits_parts, quick, tmp_path, control, stop):
     config = replace(quick, iterations=4, control=control)
 

@@ -61,7 +61,7 @@ def test_a_diagnosis_takes_one_pass_over_the_calibration_images_and_names_them(t
     trained.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
     found = diagnose(trained, digits_parts, config=hs.SurgeryConfig(batch_size=len(digits_parts.calibration)))
     # The rest are the checks of the model and of its head, on 32 and on 2 images.
-    assert sorted(seen) == [2, 32, 32, len(digits_parts.calibration)]
+    assert sorted(seen) == [2, 32, 32, 32, len(digits_parts.calibration)]
     assert found.spikes is None
     assert found.advice.startswith("Worth a comparison: σ is")
     assert found.model == "SmallNet"

@@ -49,6 +49,7 @@ def test_json_is_one_object_with_the_documented_fields(run, capsys):
     assert content["base"]["accuracy"] == pytest.approx(0.7, abs=0.15)
 
 
+@pytest.mark.full
 def test_a_whole_operation_counts_its_verdicts(run, capsys, checkpoint):
     assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "operate", "--json") == 0
     rows = [row for row in json.loads(capsys.readouterr().out)["methods"] if row["name"] == "operate"]
@@ -129,6 +130,7 @@ def test_the_patch_makes_the_predictions_of_the_first_split(finished, tmp_path, 
     assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "base.safetensors").read_bytes()
 
 
+@pytest.mark.full
 def test_a_step_in_weight_space_is_a_patch_too(tmp_path, run, checkpoint, monkeypatch, capsys):
     monkeypatch.setattr(compare, "advise", lambda _: Advice("spikes", "by order"))
     assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "spikes", "--out", "other") == 0
@@ -158,6 +160,7 @@ def test_no_patch_without_an_edit(run, capsys, tmp_path, checkpoint, monkeypatch
     assert not (tmp_path / "front/patch.safetensors").exists()
 
 
+@pytest.mark.full
 def test_written_logits_are_read_again(finished, tmp_path, run, capsys):
     assert run("compare", "--logits", "front/logits.safetensors", *SHORT[:4], "--json", "--out", "again") == 0
     captured = capsys.readouterr()

@@ -30,6 +30,7 @@ def test_every_study_is_a_command_with_a_json_and_a_figure(run, capsys, tmp_path
     assert (tmp_path / f"lab/{name}.png").stat().st_size > 10_000
 
 
+@pytest.mark.full
 def test_the_spectrum_as_a_command(run, capsys, tmp_path, checkpoint):
     options = ["--loss", "class-balanced", "--hessian-samples", "64", "--density-steps", "15", "--probes", "2"]
     assert run("spectrum", *inputs(checkpoint), *options, "--vectors", "--out", "lab") == 0

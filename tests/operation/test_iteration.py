@@ -245,6 +245,7 @@ def test_why_an_operation_ended_by_hand():
     assert ended(none) == "Nothing was done: no step within the limits was predicted to gain anything."
 
 
+@pytest.mark.full
 def test_iterations_end_when_none_gains_or_when_there_are_enough(monkeypatch):
     monkeypatch.setattr(gains, "REST", 0.0)
     problem, observer = posed(biased(), hs.SurgeryConfig(iterations=9)), Keeping()

@@ -205,6 +205,7 @@ def test_two_runs_on_one_folder(tmp_path, checkpoint):
     assert not (tmp_path / "run/.lock").exists()
 
 
+@pytest.mark.full
 def test_a_resumed_run_makes_its_passes_as_before(_trained, digits_parts, tmp_path):
     def afresh(channels_last, folder, **options):
         model = SmallNet(10)

@@ -82,6 +82,7 @@ def test_gains_that_are_all_noise_cannot_be_predicted():
     assert relate([case(i, error=None) for i in range(4)]).reliability == {}
 
 
+@pytest.mark.full
 def test_the_report(tmp_path):
     result = relate([case(i, "digits" if i < 6 else "cifar10") for i in range(12)])
     check_report(predictors_report, result, tmp_path)

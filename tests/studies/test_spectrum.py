@@ -66,6 +66,7 @@ def test_the_bulk_by_hand():
     assert bulk.negative_share == 0
 
 
+@pytest.mark.full
 def test_the_report_in_words_figures_and_files(trained, digits_parts, tmp_path):
     found = spectrum_study(trained, digits_parts.training, hs.SpikeSearch(basis="disk"), density_steps=20, probes=3)
     text = describe(found)

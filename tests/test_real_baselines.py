@@ -1,5 +1,6 @@
 """Post-hoc baselines on a real checkpoint."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,9 @@ from hessian_surgery.baselines.model_edits import ChainState
 from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.baselines.posthoc import FINE_TAUS, logit_adjustment
 from hessian_surgery.data.splits import join_sets
+from hessian_surgery.evidence.metrics import compute_metrics
 from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.operation.starting_goal import starting_goal
 
 
 @pytest.mark.full
@@ -23,7 +26,9 @@ def test_a_little_logit_adjustment_keeps_most_of_the_majority_class(shared):
     assert len(images) == 2051
     logits = compute_logits(hs.Classifier(model.eval()), images)
     outputs = ModelOutputs(images.classes, images.labels, logits, parts.training.counts)
-    found = logit_adjustment(outputs, ChainState.initial(logits), torch.arange(2051))
+    base = compute_metrics(logits.argmax(dim=1), images.labels, 7)
+    goal = starting_goal(hs.SurgeryConfig(), np.array(base.per_class), images.counts.numpy(), images.classes)
+    found = logit_adjustment(outputs, ChainState.initial(logits), torch.arange(2051), goal)
     at = {tau: candidate.rates.per_class for tau, candidate in zip(FINE_TAUS, found.candidates, strict=True)}
     majority = int(parts.training.counts.argmax())
     assert images.classes[majority] == "nv"

@@ -321,8 +321,8 @@ def test_methods_on_logits_share_one_pass_and_budgets_with_one_step_share_anothe
         compare(trained, data=digits_images, training_data=digits_parts.training, protocol=protocol, config=config)
         return sum(seen)
 
-    # Besides the pass: checks on 32 images, twice in each of two places, and looks at 2 and at 1.
-    checks = 2 * 2 * 32 + 2 + 1
+    # Besides the pass: checks on 32 images, three in each of two places, and looks at 2 and at 1.
+    checks = 2 * 3 * 32 + 2 + 1
     assert images_seen(*FROM_LOGITS, "last-layer", budgets=(0.0, 0.01)) <= len(digits_images) + checks
     few, many = (images_seen("class-gradients", budgets=budgets) for budgets in ((-0.9,), (-0.9, -0.8, -0.7)))
     assert many == few  # nothing can be gained so much: no step is taken

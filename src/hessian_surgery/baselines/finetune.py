@@ -43,9 +43,8 @@ class FinetuneConfig(EpochsConfig):
             layer). Adam then starts again on all weights.
         project: how to seek the spikes that each gradient is projected off; None projects nothing.
             They are found again, on a new batch of the training images and with this loss, at the
-            start of each epoch. As
-            in the paper, only the gradient is projected: Adam rescales it, so a step is not quite
-            orthogonal to the spikes.
+            start of each epoch. As in the paper, only the gradient is projected: Adam rescales it,
+            so a step is not quite orthogonal to the spikes.
         seed: fixes every random draw.
 
     Example:

@@ -15,7 +15,7 @@ from hessian_surgery.files import read_json, write_json, write_text
 from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.reproduce.catalogue import CATALOGUE, choose_items
 from hessian_surgery.reproduce.item import Item
-from hessian_surgery.reproduce.page import number, overview
+from hessian_surgery.reproduce.page import overview, row_cells
 from hessian_surgery.reproduce.run import Reproduction, run_items
 from hessian_surgery.reproduce.starts import QUICK, Start, find_start
 
@@ -105,10 +105,7 @@ def print_item(content: dict[str, Any]) -> None:
     for name in ("", "the paper", "ours", "verdict"):
         table.add_column(name, justify="left" if name in ("", "verdict") else "right")
     for row in content["rows"]:
-        spread = "" if row["spread"] is None else f" ± {number(row['spread'])}"
-        paper = "–" if row["paper"] is None else number(row["paper"])
-        unit = f", {row['unit']}" if row["unit"] else ""
-        table.add_row(row["label"] + unit, paper, number(row["mean"]) + spread, row["verdict"])
+        table.add_row(*row_cells(row), row["verdict"])
     results().print(table)
 
 

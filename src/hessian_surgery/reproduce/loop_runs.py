@@ -9,12 +9,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from hessian_surgery.evidence.difference import Difference
+from hessian_surgery.evidence.paired_tests import PairedTests
 from hessian_surgery.evidence.resampled_pairs import pair_counts
 from hessian_surgery.operation.operate import operate
 from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.paper.config import LoopConfig
-from hessian_surgery.reproduce.workbench import Workbench, save_weights
+from hessian_surgery.reproduce.workbench import Workbench
+from hessian_surgery.weights.tensorfile import save_tensors
 
 # What a quick run takes of what a loop takes more of.
 QUICK_ITERATIONS = 2
@@ -73,26 +74,20 @@ def _run(bench: Workbench, split: int, config: LoopConfig, training: str, name: 
         config=config,
         observer=bench.observer,
     )
-    save_weights(bench.folder / f"{name}.safetensors", dict(outcome.weights))
+    save_tensors(bench.folder / f"{name}.safetensors", outcome.weights)
     return outcome
 
 
 def _as_dict(outcome: Outcome) -> dict[str, Any]:
     before, after = outcome.findings.heldout.metrics()
     calibration_before, calibration_after = outcome.findings.calibration.metrics()
-    tests = outcome.findings.tests
     return {
         "classes": list(outcome.findings.heldout.classes),
         "before": before.as_dict(),
         "after": after.as_dict(),
         "calibration_before": calibration_before.as_dict(),
         "calibration_after": calibration_after.as_dict(),
-        "changes": {
-            "sigma": _change(tests.sigma),
-            "accuracy": _change(tests.accuracy),
-            "balanced_accuracy": _change(tests.balanced_accuracy),
-            "worst": _change(tests.worst),
-        },
+        "changes": changes_of(outcome.findings.tests),
         "pairs": pair_counts(outcome.findings.heldout).astype(int).tolist(),
         "iterations": [record.as_dict() for record in outcome.iterations],
         "ended": outcome.ended,
@@ -100,8 +95,9 @@ def _as_dict(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _change(difference: Difference) -> dict[str, Any]:
-    return {"difference": difference.difference, "interval": list(difference.interval)}
+def changes_of(tests: PairedTests) -> dict[str, Any]:
+    """Changes on the same images with intervals, as fractions."""
+    return {name: asdict(getattr(tests, name)) for name in ("sigma", "accuracy", "balanced_accuracy", "worst")}
 
 
 def free_memory() -> None:

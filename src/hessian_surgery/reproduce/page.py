@@ -37,14 +37,18 @@ def claims_table(contents: list[dict[str, Any]]) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    paper = "–" if row["paper"] is None else number(row["paper"])
-    ours = number(row["mean"])
-    if row["spread"] is not None:
-        ours += f" ± {number(row['spread'])}"
+    label, paper, ours = row_cells(row)
     if row["interval"] is not None:
         ours += f" [{number(row['interval'][0])}, {number(row['interval'][1])}]"
+    return f"| {_cell(label)} | {paper} | {ours} | {row['verdict']} |"
+
+
+def row_cells(row: dict[str, Any]) -> tuple[str, str, str]:
+    """The label with its unit, the paper's number, and our mean with its spread over splits."""
     unit = f", {row['unit']}" if row["unit"] else ""
-    return f"| {_cell(row['label'])}{unit} | {paper} | {ours} | {row['verdict']} |"
+    paper = "–" if row["paper"] is None else number(row["paper"])
+    spread = "" if row["spread"] is None else f" ± {number(row['spread'])}"
+    return row["label"] + unit, paper, number(row["mean"]) + spread
 
 
 def number(value: float) -> str:

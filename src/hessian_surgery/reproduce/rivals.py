@@ -1,9 +1,7 @@
 """The methods of tables 7 and 13 on one split: trainings, τ-normalization, logit adjustment."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,11 +11,13 @@ from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import compute_metrics
 from hessian_surgery.evidence.paired_tests import paired_tests
 from hessian_surgery.model.classifier import as_classifier
-from hessian_surgery.model.evaluation import answers_of, compute_logits
+from hessian_surgery.model.evaluation import answers_of
 from hessian_surgery.model.head import find_head
+from hessian_surgery.operation.ladder import prior_shift
 from hessian_surgery.reproduce.item import Measured
-from hessian_surgery.reproduce.loop_rows import changes, percent
-from hessian_surgery.reproduce.row import Row, change_row, mean_interval, shown_row
+from hessian_surgery.reproduce.loop_rows import changes, class_percent, percent
+from hessian_surgery.reproduce.loop_runs import changes_of
+from hessian_surgery.reproduce.row import Row, change_row, claim_row, mean_interval, shown_row
 from hessian_surgery.reproduce.workbench import Workbench
 
 # The τ that the paper sweeps.
@@ -27,7 +27,7 @@ TAUS = tuple(step / 4 for step in range(1, 9))
 def trained(bench: Workbench, split: int, training: str) -> Measured:
     """A fine-tuned network against the starting one, on the held-out images."""
     heldout = bench.parts(split).heldout
-    return _against_start(heldout, _logits(bench, heldout), _logits(bench, heldout, training), split)
+    return _against_start(heldout, bench.logits(heldout), bench.logits(heldout, training), split)
 
 
 def tau_normalized(bench: Workbench, split: int) -> Measured:
@@ -49,28 +49,30 @@ def tau_normalized(bench: Workbench, split: int) -> Measured:
 
 def logit_adjusted(bench: Workbench, split: int) -> Measured:
     """z − τ log π with the training set's class shares π, as for `tau_normalized`."""
-    counts = bench.source.part("train", "data").counts.float()
-    prior = (counts / counts.sum()).log()
-    return _best_tau(bench, bench.parts(split), lambda logits, tau: logits - tau * prior, split)
+    shift = _shift(bench)
+    return _best_tau(bench, bench.parts(split), lambda logits, tau: logits + tau * shift, split)
 
 
 def adjusted_at(bench: Workbench, split: int, tau: float) -> dict[str, float]:
     """Accuracy of the largest class after logit adjustment, on logits and on probabilities."""
     data = bench.parts(split).heldout
-    counts = bench.source.part("train", "data").counts.float()
-    prior = (counts / counts.sum()).log()
-    logits = _logits(bench, data)
-    of_largest = data.labels == int(counts.argmax())
+    shift = tau * _shift(bench)
+    logits = bench.logits(data)
+    of_largest = data.labels == int(shift.argmin())
 
     def right(scores: Tensor) -> float:
         return float((scores.argmax(dim=1) == data.labels)[of_largest].double().mean())
 
-    shifted = logits - tau * prior
-    return {"start": right(logits), "logits": right(shifted), "probabilities": right(logits.softmax(1) - tau * prior)}
+    probabilities = logits.softmax(dim=1)
+    return {
+        "start": right(logits),
+        "logits": right(logits + shift),
+        "probabilities": right(probabilities + shift),
+    }
 
 
 def _best_tau(bench: Workbench, parts: Parts, edited: Callable[[Tensor, float], Tensor], split: int) -> Measured:
-    calibration, heldout = (_logits(bench, data) for data in (parts.calibration, parts.heldout))
+    calibration, heldout = (bench.logits(data) for data in (parts.calibration, parts.heldout))
     labels = parts.calibration.labels
 
     def sigma(tau: float) -> float:
@@ -80,37 +82,22 @@ def _best_tau(bench: Workbench, parts: Parts, edited: Callable[[Tensor, float], 
     return _against_start(parts.heldout, heldout, edited(heldout, best), split) | {"tau": best}
 
 
-def _logits(bench: Workbench, data: LabelledSet, training: str = "") -> Tensor:
-    return compute_logits(as_classifier(bench.model(training)), data)
+def _shift(bench: Workbench) -> Tensor:
+    """Minus the logarithm of each class's share of the training images (C,)."""
+    return prior_shift(bench.source.part("train", "data").counts, len(bench.classes)).float()
 
 
 def _against_start(data: LabelledSet, start: Tensor, now: Tensor, seed: int) -> Measured:
     """Metrics before and after, and the changes with intervals, in the form of `loop_run`."""
     answers = (answers_of(logits, data.labels) for logits in (start, now))
     images = BeforeAfter(data.classes, data.index, data.labels, *answers)
-    tests = paired_tests(images, seed)
     before, after = images.metrics()
     return {
         "classes": list(data.classes),
         "before": before.as_dict(),
         "after": after.as_dict(),
-        "changes": {
-            name: {"difference": found.difference, "interval": list(found.interval)}
-            for name, found in (
-                ("sigma", tests.sigma),
-                ("accuracy", tests.accuracy),
-                ("balanced_accuracy", tests.balanced_accuracy),
-            )
-        },
+        "changes": changes_of(paired_tests(images, seed)),
     }
-
-
-def class_values(runs: Sequence[Measured], when: str, name: str) -> list[float]:
-    """A class's accuracy before or after, on each split, in percent; empty without the class."""
-    if name not in runs[0]["classes"]:
-        return []
-    place = runs[0]["classes"].index(name)
-    return [100 * run[when]["per_class"][place] for run in runs]
 
 
 def method_rows(label: str, runs: Sequence[Measured], paper: dict[str, float | None], other: str) -> list[Row]:
@@ -133,13 +120,12 @@ def method_rows(label: str, runs: Sequence[Measured], paper: dict[str, float | N
     elif change is not None:
         rows.append(no_change_row(f"{label}: change of σ", ours, intervals))
     for name, theirs in paper.items():
-        found = class_values(runs, "after", name)
-        if found:
-            rows.append(shown_row(f"{label}: {name}", "%", theirs, found, other))
+        if name in runs[0]["classes"]:
+            rows.append(shown_row(f"{label}: {name}", "%", theirs, class_percent(runs, "after", name), other))
     return rows
 
 
 def no_change_row(label: str, ours: Sequence[float], intervals: Sequence[tuple[float, float]]) -> Row:
     """A change that the paper finds to be exactly 0."""
-    verdict: Any = "reproduced" if np.allclose(ours, 0.0, atol=1e-9) else "not reproduced"
-    return Row(label, "pp", 0.0, tuple(ours), mean_interval(intervals), verdict, "rule: exactly 0 on every split")
+    holds = max(map(abs, ours)) <= 1e-9
+    return claim_row(label, "pp", 0.0, ours, holds, "exactly 0 on every split", mean_interval(intervals))

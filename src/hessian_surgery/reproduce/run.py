@@ -84,7 +84,7 @@ class _Quiet(Observer):
 
 
 def _splits(item: Item, asked: Reproduction) -> int:
-    return item.splits if asked.splits is None else min(asked.splits, max(item.splits, 1))
+    return item.splits if asked.splits is None else min(asked.splits, item.splits)
 
 
 def _path(asked: Reproduction, item: Item, dataset: str, split: int) -> Path:

@@ -7,20 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hessian_surgery.baselines.finetune import FinetuneConfig, choose_finetune, finetune
 from hessian_surgery.data.images import Preprocessing
+from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.sources import Parts, Source, open_source
 from hessian_surgery.data.splits import stratified_split
-from hessian_surgery.files import read_json, write_json, written_beside
+from hessian_surgery.files import read_json, write_json
 from hessian_surgery.model.build import build_model
+from hessian_surgery.model.classifier import as_classifier
+from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.smallnet import train_smallnet
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.reproduce.starts import Start
 from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
+from hessian_surgery.weights.tensorfile import save_tensors
 
 # What a `--quick` run takes of each thing that a full run takes more of.
 QUICK_EPOCHS = 1
@@ -80,6 +84,24 @@ class Workbench:
         module.load_state_dict(self._finetuned(training) if training else self._base)
         return module.to(self.device).eval()
 
+    def logits(self, data: LabelledSet, training: str = "") -> Tensor:
+        """Logits (n, C) of some of the test images; the network sees each of them once.
+
+        Args:
+            data: part of the test images, such as a half of them.
+            training: that of `model`.
+        """
+        test = self.source.part("test", "data")
+        if training not in self._logits:
+            self._logits[training] = compute_logits(as_classifier(self.model(training)), test)
+        place = {index: position for position, index in enumerate(test.index.tolist())}
+        return self._logits[training][[place[index] for index in data.index.tolist()]]
+
+    @cached_property
+    def _logits(self) -> dict[str, Tensor]:
+        """Logits (N, C) of all test images, by training."""
+        return {}
+
     def once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `compute` gives, computed once and then read from `name`.json in the folder."""
         path = self.folder / f"{name}.json"
@@ -95,13 +117,8 @@ class Workbench:
             module.load_state_dict(weights)
             module.to(self.device)
             config = replace(config, epochs=QUICK_EPOCHS, head_epochs=0) if self.quick else config
-            train = self.source.part("train", "data")
-
-            def told(done: int, total: int) -> None:
-                self.observer.stage(name, done, total)
-
-            finetune(module, train, config, folder=self.folder / f"{name}-state", progress=told)
-            save_weights(path, module.state_dict())
+            finetune(module, self.source.part("train", "data"), config, folder=self.folder / f"{name}-state")
+            save_tensors(path, module.state_dict())
         return load_file(path)
 
     def _build(self) -> nn.Module:
@@ -125,9 +142,3 @@ class Workbench:
 def digits_weights() -> dict[str, Tensor]:
     """The weights of the demo's net, trained once; quick runs of all data sets start from it."""
     return train_smallnet(digits(0).train, 0).state_dict()
-
-
-def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
-    """Write weights as safetensors, all or nothing."""
-    with written_beside(path) as beside:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, beside)

@@ -41,8 +41,8 @@ class TrainConfig(EpochsConfig):
         batch_size: images per step. An epoch skips the images at its end that do not fill a batch.
         seed: fixes every random draw.
         weight_decay: times the weights, is added to the gradient.
-        shift: largest shift of an image, in pixels, drawn anew each time.
-        flip: whether half of the images are mirrored, drawn anew each time.
+        shift: largest shift of an image, in pixels, drawn again each time.
+        flip: whether half of the images are mirrored, drawn again each time.
 
     Example:
         >>> hs.TrainConfig(loss="focal", shift=4, flip=True)

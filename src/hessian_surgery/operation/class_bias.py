@@ -34,7 +34,7 @@ def fit_class_bias(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -
 
 
 def _biases_only(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -> tuple[Surrogate, Candidates]:
-    """The steps that shift logits alone; fitted anew if the head has no biases that may move."""
+    """The steps that shift logits alone; fitted again if the head has no biases that may move."""
     surrogate = found.surrogate
     if surrogate.shifts is None:
         maps = bias_maps(surrogate.logits, surrogate.labels, surrogate.classes)

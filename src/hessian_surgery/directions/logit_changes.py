@@ -79,7 +79,7 @@ def logit_tangents(
         held.copy_(direction)
         with classifier.evaluating(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch's own forward mode uses torch.jit
-            some = data if positions is None else data.subset(positions)
+            some = data if positions is None else data.subset(positions.cpu())
             shown = some.batches(batch_size, classifier.device)
             return torch.cat([replayed(inputs).to(space.device) for inputs, _ in shown])
 

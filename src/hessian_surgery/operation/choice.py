@@ -179,10 +179,10 @@ class Choice:
         lucky = known.drawn[rows, members[picked]] - known.drawn[:, 0] - gain[picked]
         total = max(0.0, float(np.mean(lucky @ known.shares)))
         margin = np.maximum(0.0, lucky.mean(axis=0)) + self.margin[members]
-        estimated, share = gain @ known.shares, 1.0
+        shown = gain @ known.shares
+        allowed = shown >= spare + total - SLACK
         if known.gains is not None:
-            estimated, share = known.gains.shrunk(estimated, members)
-        allowed = estimated >= spare + share * total - SLACK
+            allowed &= known.gains.shrunk(shown, members) >= spare - SLACK
         allowed &= (gain - margin >= self.room - SLACK).all(axis=-1)
         allowed[0] = True
         accuracy = known.per_class[members] @ known.shares

@@ -4,7 +4,8 @@ Few labels know a change of accuracy badly: with a thousand images its standard 
 percentage point. Probabilities that are calibrated to the same labels know it better, since each
 changed answer has an expected gain between −1 and 1 instead of a drawn one. But they are a model,
 and may be wrong. So the gain that the labels show is shrunk towards the gain that the probabilities
-expect, the more so the better the two agree over all steps (James and Stein's estimate).
+expect, the more so the better the two agree over all steps (James and Stein's estimate). A step must
+keep the budget by this estimate, and by the labels alone.
 """
 
 from collections.abc import Sequence
@@ -35,8 +36,8 @@ class ExpectedGains:
     expected: Array
     error: Array
 
-    def shrunk(self, shown: Array, members: Array) -> tuple[Array, float]:
-        """The gains (m,) of some steps, and the share of what the labels show in them.
+    def shrunk(self, shown: Array, members: Array) -> Array:
+        """The gains (m,) of some steps, between what the labels show and what is expected.
 
         Args:
             shown: gains that the labels show (m,).
@@ -45,10 +46,10 @@ class ExpectedGains:
         expected, error = self.expected[members], self.error[members]
         moved = error > 0
         if not moved.any():
-            return shown, 1.0
+            return shown
         apart = float(np.mean(np.square((shown - expected)[moved] / error[moved])))
         share = max(0.0, 1 - 1 / apart) if apart > 0 else 0.0
-        return share * shown + (1 - share) * expected, share
+        return share * shown + (1 - share) * expected
 
 
 def expected_gains(answers: Sequence[Tensor], logits: Tensor, labels: Tensor) -> ExpectedGains:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,13 @@ from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.surrogate import Surrogate
+
+# torchvision's compiled operators come for CUDA builds of torch. Beside a CPU build they do not load,
+# and `import torchvision` fails over two that no classifier uses; with their names declared it works.
+if torch.version.cuda is None and find_spec("torchvision") is not None:
+    OPERATORS = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
 

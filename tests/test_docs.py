@@ -75,6 +75,7 @@ def test_block_runs(code, trained, digits_parts, tmp_path, monkeypatch):
     assert "hs" in given
 
 
+@pytest.mark.extras
 def test_the_recipes_for_hugging_face_and_lora_run(tmp_path, monkeypatch):
     for library in (*LIBRARIES, "datasets"):
         pytest.importorskip(library, reason=f"{library} is optional")

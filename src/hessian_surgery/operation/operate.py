@@ -43,6 +43,7 @@ from hessian_surgery.operation.progress import watched
 from hessian_surgery.operation.recalibration import head_of, recalibrate
 from hessian_surgery.operation.state_file import load_passes
 from hessian_surgery.operation.warnings import find_warnings
+from hessian_surgery.weights.adapter import is_adapted, own_names
 from hessian_surgery.weights.changed import WeightChanges, count_changes
 from hessian_surgery.weights.checkpoint import stored_state
 
@@ -219,7 +220,12 @@ def _changes(problem: Problem[Any], base: Mapping[str, Tensor], kept: Kept) -> W
     head = head_of(problem)
     every = list(module.named_parameters(remove_duplicate=False))
     names = [[name for name, other in every if other is parameter] for parameter in module.parameters()]
-    return count_changes(base, stored_state(module, kept.stored_as), names, None if head is None else head.name)
+    head_name = None if head is None else head.name
+    if is_adapted(module):
+        own = own_names(module)
+        names = [[own[name] for name in same if name in own] for same in names]
+        head_name = own.get(f"{head_name}.weight", "").removesuffix(".weight") or None
+    return count_changes(base, stored_state(module, kept.stored_as), names, head_name)
 
 
 def _biased(judge: Judge, ending: Ending) -> Answers | None:

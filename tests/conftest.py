@@ -28,8 +28,8 @@ from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.surrogate import Surrogate
 
-# torchvision's compiled operators come for CUDA builds of torch. Beside a CPU build they do not load,
-# and `import torchvision` fails over two that no classifier uses; with their names declared it works.
+# torchvision's compiled operators are for CUDA builds of torch. Beside a CPU build they do not
+# load, and `import torchvision` fails over two that no classifier uses, unless they are declared.
 if torch.version.cuda is None and find_spec("torchvision") is not None:
     OPERATORS = torch.library.Library("torchvision", "DEF")
     for operator in ("nms", "qnms"):

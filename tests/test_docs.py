@@ -18,6 +18,7 @@ from torch.utils.data import TensorDataset
 
 import hessian_surgery as hs
 from conftest import operate
+from extras import extra
 from hessian_surgery.cli.compare import choose_protocol
 from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.configs import choose_config, refuse_unused
@@ -38,8 +39,9 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Recipes for these libraries build on each other, and run only where the libraries are.
 LIBRARIES = ("transformers", "peft")
 NEEDS = re.compile(rf"^from ({'|'.join(LIBRARIES)}) import", re.MULTILINE)
+ONNX = ("onnx", "onnxscript", "onnxruntime")
 BLOCKS = [
-    pytest.param(code, id=f"{name}-{i}")
+    pytest.param(code, id=f"{name}-{i}", marks=extra(*ONNX) if ".onnx" in code else ())
     for name, text in PAGES.items()
     for i, code in enumerate(PYTHON.findall(text))
     if not NEEDS.search(code)

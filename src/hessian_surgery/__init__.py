@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from hessian_surgery.paper.sensitivity import sensitivity
     from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
     from hessian_surgery.report.write_report import write_report
+    from hessian_surgery.serve.agreement import Agreement
+    from hessian_surgery.serve.export import check_onnx, export
+    from hessian_surgery.serve.onnx_bias import patch_onnx
     from hessian_surgery.studies.bulk_walk import BulkWalk, bulk_walk
     from hessian_surgery.studies.effective_rank import EffectiveRank, effective_rank_study
     from hessian_surgery.studies.linearization import Linearization, linearization
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advice",
+    "Agreement",
     "Asked",
     "BeforeAfter",
     "BulkWalk",
@@ -117,6 +121,7 @@ __all__ = [
     "as_labelled",
     "bulk_walk",
     "cap_per_class",
+    "check_onnx",
     "class_balanced",
     "compare",
     "compare_logits",
@@ -124,6 +129,7 @@ __all__ = [
     "diagnose",
     "digits",
     "effective_rank_study",
+    "export",
     "finetune",
     "focal",
     "gradient_sensitivity",
@@ -134,6 +140,7 @@ __all__ = [
     "operate",
     "paper_config",
     "parameter_space",
+    "patch_onnx",
     "plan",
     "sensitivity",
     "spectral_density",
@@ -195,6 +202,9 @@ _PLACES = {
     "paper.sensitivity": "sensitivity",
     "paper.sensitivity_gradients": "gradient_sensitivity",
     "report.write_report": "write_report",
+    "serve.agreement": "Agreement",
+    "serve.export": "check_onnx export",
+    "serve.onnx_bias": "patch_onnx",
     "studies.bulk_walk": "BulkWalk bulk_walk",
     "studies.effective_rank": "EffectiveRank effective_rank_study",
     "studies.linearization": "Linearization linearization",

@@ -1,4 +1,4 @@
-"""LoRA and DoRA: only the adapter moves, its patch is for the adapter's file, merging answers alike."""
+"""LoRA and DoRA: only the adapter moves, the patch is for its file, merging answers the same."""
 
 from pathlib import Path
 

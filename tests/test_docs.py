@@ -91,7 +91,7 @@ def test_the_recipes_for_hugging_face_and_lora_run(tmp_path, monkeypatch):
     assert [NEEDS.search(code)[1] for code in recipes] == list(LIBRARIES)
     text, lora = (exec(compile(code, "recipe", "exec"), given) or given["outcome"] for code in recipes)
     assert text.findings.heldout.classes == ("sad", "calm", "glad")
-    assert "samples" in text.summary() + repr(text)
+    assert "texts" in text.summary() + repr(text)
     assert {name for name, tensor in lora.weights.items() if not torch.equal(tensor, lora.base_weights[name])}
     after = load_file("patched-lora/adapter_model.safetensors")
     moved = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hessian_surgery.model.classifier import Classifier
     from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
     from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+    from hessian_surgery.model.pretrained import Pretrained, open_pretrained
     from hessian_surgery.model.smallnet import train_smallnet
     from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
     from hessian_surgery.operation.findings import Findings
@@ -103,6 +104,7 @@ __all__ = [
     "PairedTests",
     "ParameterSpace",
     "Plan",
+    "Pretrained",
     "Promise",
     "Protocol",
     "Row",
@@ -137,6 +139,7 @@ __all__ = [
     "lanczos",
     "linearization",
     "load_logits",
+    "open_pretrained",
     "operate",
     "paper_config",
     "parameter_space",
@@ -186,6 +189,7 @@ _PLACES = {
     "model.classifier": "Classifier",
     "model.losses": "class_balanced cross_entropy focal",
     "model.parameters": "ParameterSpace parameter_space",
+    "model.pretrained": "Pretrained open_pretrained",
     "model.smallnet": "train_smallnet",
     "operation.config": "OperationConfig SurgeryConfig",
     "operation.findings": "Findings",

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,22 @@ def written_beside(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_written_beside(folder: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `folder`; on success it replaces `folder`."""
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    try:
+        beside.mkdir(parents=True)
+        yield beside
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        os.replace(beside, folder)
+    except OSError as error:
+        raise InputError(f"out: {folder} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _umask() -> int:
@@ -89,7 +106,7 @@ def claimed(folder: Path) -> Iterator[None]:
         with lock:
             _lock(lock, folder)
             for leftover in folder.glob(".*.tmp"):
-                leftover.unlink()
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             try:
                 yield
             finally:

@@ -183,7 +183,7 @@ def test_a_loaders_own_collate_function_is_left_alone():
     [
         (torch.zeros(12, 3, 8, 8), "images"),
         ({"pixel_values": torch.zeros(12, 3, 8, 8)}, "images"),
-        ({"input_ids": torch.zeros(12, 9), "attention_mask": torch.zeros(12, 9)}, "samples"),
+        ({"input_ids": torch.zeros(12, 9), "attention_mask": torch.zeros(12, 9)}, "texts"),
         (torch.zeros(12, 9, 64), "samples"),
         (X, "samples"),
     ],

@@ -11,12 +11,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, defau
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.collating import Collate, stack
+from hessian_surgery.data.ragged import Ragged
 from hessian_surgery.data.sampling import sampled_dataset
 from hessian_surgery.errors import InputError
 
-Noun: TypeAlias = Literal["images", "samples"]
+Noun: TypeAlias = Literal["images", "texts", "samples"]
 
 LABEL_KEYS = ("label", "labels")
+# What a model of texts takes, in the words of Hugging Face.
+TOKENS = "input_ids"
 CHUNK = 512
 
 
@@ -30,6 +33,8 @@ class LabelledSet:
         classes: the C class names.
         index: position (N,) int64 of each sample in the source that it was drawn from.
         in_memory: whether the inputs are held in memory, so that all can be read at little cost.
+        ragged: the samples one by one, if they may differ in length; a batch is then padded to its
+            longest sample.
 
     Example:
         >>> heldout, heldout.classes
@@ -43,6 +48,7 @@ class LabelledSet:
     classes: tuple[str, ...]
     index: Tensor
     in_memory: bool = False
+    ragged: Ragged | None = None
 
     def __post_init__(self) -> None:
         wrong = (self.labels < 0) | (self.labels >= len(self.classes))
@@ -61,8 +67,11 @@ class LabelledSet:
 
     @property
     def noun(self) -> Noun:
-        """What reports call samples: "images" if their inputs have rows and columns."""
-        held = batches.tensors(self.fetch(torch.zeros(1, dtype=torch.int64)))
+        """What reports call samples: "images" have rows and columns, "texts" have tokens."""
+        first = self.fetch(torch.zeros(1, dtype=torch.int64))
+        if isinstance(first, Mapping) and TOKENS in first:
+            return "texts"
+        held = batches.tensors(first)
         return "images" if any(tensor.ndim == 4 for tensor in held) else "samples"
 
     @property
@@ -77,6 +86,7 @@ class LabelledSet:
             fetch=lambda chosen: self.fetch(positions[chosen]),
             labels=self.labels[positions],
             index=self.index[positions],
+            ragged=None if self.ragged is None else self.ragged.subset(positions),
         )
 
     def inputs(self) -> Inputs:
@@ -84,15 +94,27 @@ class LabelledSet:
         return self.fetch(torch.arange(len(self)))
 
     def resident(self, device: torch.device | str = "cpu") -> "LabelledSet":
-        """The same samples, read now and kept on `device`."""
-        parts = [batches.move(self.fetch(chunk), torch.device(device)) for chunk in self._chunks(CHUNK)]
+        """The same samples, read now and kept on `device`.
+
+        Samples that differ in length stay in host memory; each batch is padded and moved.
+        """
+        place = torch.device(device)
+        if self.ragged is not None and len(self):
+            held = self.ragged.resident(len(self), place)
+            if isinstance(held, Ragged):
+                return replace(self, fetch=held.fetch, in_memory=True, ragged=held)
+        else:
+            held = self._stacked(place)
+        return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True, ragged=None)
+
+    def _stacked(self, device: torch.device) -> Inputs:
+        parts = [batches.move(self.fetch(chunk), device) for chunk in self._chunks(CHUNK)]
         try:
-            held = batches.join(parts)
+            return batches.join(parts)
         except RuntimeError as error:
             raise InputError(
                 "data: batches differ in shape; pad or resize all samples to one, as by padding='max_length'"
             ) from error
-        return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True)
 
     def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
         """Inputs and labels in order, at most `size` samples at a time, on `device`."""
@@ -172,7 +194,10 @@ def _from_dataset(dataset: Any, collate: Collate, classes: Sequence[str] | None)
     labels = _check_labels(torch.as_tensor(targets))
     if classes is None:
         classes = _known_names(dataset)
-    return LabelledSet(lambda p: read(p)[0], labels, _names(labels, classes), torch.arange(len(labels)))
+    # A loader's own collate function may pad, so that batches differ in shape.
+    ragged = None if collate is default_collate else Ragged(dataset.__getitem__, lambda s: _separate(collate(s))[0])
+    names, index = _names(labels, classes), torch.arange(len(labels))
+    return LabelledSet(lambda p: read(p)[0], labels, names, index, ragged=ragged)
 
 
 def _known_targets(dataset: Any) -> Any:

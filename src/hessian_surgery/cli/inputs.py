@@ -19,6 +19,7 @@ from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.pretrained import Pretrained, open_pretrained, with_label_names
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
+from hessian_surgery.model.vision import OwnPreprocessing, VisionModel, build_vision, find_vision
 from hessian_surgery.parse_numbers import parse_numbers
 from hessian_surgery.weights.checkpoint import Checkpoint, load_weights, read_checkpoint
 
@@ -69,15 +70,17 @@ def open_model(
     if options.model is None:
         raise InputError("model: missing; give --model, such as resnet50 or package.module:factory")
     device = choose_device(options.device)
-    pretrained = _pretrained(options, fresh)
+    pretrained, vision = _pretrained(options, fresh), find_vision(options.model)
     checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
-    encoding = _encoding(pretrained, checkpoint, options)
+    encoding = _encoding(pretrained, vision, checkpoint, options)
     parts = opened_parts(options, encoding, needs, halve)
     if pretrained is not None:
         module, checkpoint = pretrained.model, pretrained.checkpoint
         parts = Parts(**{name: with_label_names(part, module) for name, part in vars(parts).items()})
+    elif vision is not None and checkpoint is None and not fresh:
+        module = vision.trained().eval()
     else:
-        module = build_model(options.model, _outputs(checkpoint, len(parts.calibration.classes)))
+        module = _built(options.model, vision, checkpoint, len(parts.calibration.classes))
         _load(module, checkpoint, options.model, fresh)
     names = {own.name for own in fields(InputOptions)} - {"seed"}
     given = {name: str(value) for name, value in given_options(options).items() if name in names}
@@ -97,6 +100,13 @@ def _pretrained(options: InputOptions, fresh: bool) -> Pretrained | None:
     return open_pretrained(place)
 
 
+def _built(name: str, vision: VisionModel | None, checkpoint: Checkpoint | None, classes: int) -> nn.Module:
+    """Build the model: with as many outputs as the checkpoint has, or one for each class."""
+    if vision is not None:
+        return build_vision(vision, classes, checkpoint.weights if checkpoint else None)
+    return build_model(name, _outputs(checkpoint, classes))
+
+
 def _load(module: nn.Module, checkpoint: Checkpoint | None, name: str, fresh: bool) -> None:
     """Load the weights, if there are any; refuse a built-in model without."""
     if checkpoint is not None:
@@ -105,9 +115,7 @@ def _load(module: nn.Module, checkpoint: Checkpoint | None, name: str, fresh: bo
         raise InputError(f"checkpoint: --model {name} has no weights of its own; give --checkpoint FILE")
 
 
-def opened_parts(
-    options: InputOptions, encoding: Encoding, needs: Sequence[str] = PARTS, halve: bool = True
-) -> Parts:
+def opened_parts(options: InputOptions, encoding: Encoding, needs: Sequence[str] = PARTS, halve: bool = True) -> Parts:
     """Open the data that the options name; the arguments are those of `open_model`."""
     return open_data(
         options.data,
@@ -150,9 +158,7 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
-def _remarks(
-    options: InputOptions, checkpoint: Checkpoint | None, fresh: bool, encoding: Encoding
-) -> tuple[str, ...]:
+def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool, encoding: Encoding) -> tuple[str, ...]:
     """Say what was not given, and what is done instead."""
     remarks = []
     if checkpoint is None and not fresh:
@@ -162,8 +168,11 @@ def _remarks(
     specs = (options.data, options.training_data, options.calibration_data, options.heldout_data)
     kinds = IMAGE_KINDS if encoding.texts else (*IMAGE_KINDS, HUGGING_FACE)
     images = any(spec and spec.partition(":")[0] in kinds for spec in specs)
+    prepared = encoding.preprocessing
+    if images and isinstance(prepared, OwnPreprocessing):
+        remarks.append(f"note: images are prepared as {options.model} does by default; --image-size says otherwise")
     known = options.mean is not None or (checkpoint and checkpoint.normalization())
-    if images and not known and type(encoding.preprocessing) is Preprocessing:
+    if images and not known and prepared == Preprocessing(size=prepared.size):
         remarks.append(
             "note: images are scaled to [0, 1] and not normalised: neither --mean and --std nor the checkpoint say how"
         )
@@ -176,9 +185,15 @@ def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:
     return classes if bias is None else len(bias)
 
 
-def _encoding(pretrained: Pretrained | None, checkpoint: Checkpoint | None, options: InputOptions) -> Encoding:
+def _encoding(
+    pretrained: Pretrained | None, vision: VisionModel | None, checkpoint: Checkpoint | None, options: InputOptions
+) -> Encoding:
     """How the model takes images and texts; options about images come before its own processor."""
     chosen = _preprocessing(checkpoint, options)
+    if vision is not None and chosen == Preprocessing():
+        return Encoding(vision.preprocessing)
+    if vision is not None and chosen == Preprocessing(size=chosen.size):
+        return Encoding(replace(chosen, mean=vision.preprocessing.mean, std=vision.preprocessing.std))
     if pretrained is None:
         return Encoding(chosen)
     own = pretrained.encoding

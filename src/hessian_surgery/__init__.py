@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hessian_surgery.curvature.lanczos import Spectrum, lanczos
     from hessian_surgery.curvature.operators import FunctionOperator
     from hessian_surgery.curvature.search import SpikeSearch
+    from hessian_surgery.data.datamodule import datamodule_parts
     from hessian_surgery.data.labelled import LabelledSet, as_labelled
     from hessian_surgery.data.readers.digits import digits
     from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
@@ -128,6 +129,7 @@ __all__ = [
     "compare",
     "compare_logits",
     "cross_entropy",
+    "datamodule_parts",
     "diagnose",
     "digits",
     "effective_rank_study",
@@ -173,6 +175,7 @@ _PLACES = {
     "curvature.lanczos": "Spectrum lanczos",
     "curvature.operators": "FunctionOperator",
     "curvature.search": "SpikeSearch",
+    "data.datamodule": "datamodule_parts",
     "data.labelled": "LabelledSet as_labelled",
     "data.readers.digits": "digits",
     "data.splits": "cap_per_class hessian_batch stratified_split",

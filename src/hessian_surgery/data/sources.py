@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from hessian_surgery.data.datamodule import datamodule_sets, is_datamodule
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.readers.cifar import read_cifar
@@ -178,6 +179,8 @@ def open_source(
         return source_of(read_hugging_face(place, Encoding(preprocessing, texts)), f"data: {spec}")
     if place:
         found = call_object(spec, "data")
+        if is_datamodule(found):
+            return source_of(datamodule_sets(found), f"data: {spec}")
         if isinstance(found, tuple) and len(found) == 2 and not hasattr(found[1], "ndim"):
             return Source(as_labelled(found[0]), as_labelled(found[1]))
         return Source(None, None, as_labelled(found))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hessian_surgery.evidence.promises import Promise
     from hessian_surgery.evidence.verdict import Verdict
     from hessian_surgery.model.classifier import Classifier
-    from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
+    from hessian_surgery.model.losses import class_balanced, class_weighted, cross_entropy, focal, label_smoothing
     from hessian_surgery.model.parameters import ParameterSpace, parameter_space
     from hessian_surgery.model.pretrained import Pretrained, open_pretrained
     from hessian_surgery.model.smallnet import train_smallnet
@@ -126,6 +126,7 @@ __all__ = [
     "cap_per_class",
     "check_onnx",
     "class_balanced",
+    "class_weighted",
     "compare",
     "compare_logits",
     "cross_entropy",
@@ -138,6 +139,7 @@ __all__ = [
     "focal",
     "gradient_sensitivity",
     "hessian_batch",
+    "label_smoothing",
     "lanczos",
     "linearization",
     "load_logits",
@@ -190,7 +192,7 @@ _PLACES = {
     "evidence.promises": "Promise",
     "evidence.verdict": "Verdict",
     "model.classifier": "Classifier",
-    "model.losses": "class_balanced cross_entropy focal",
+    "model.losses": "class_balanced class_weighted cross_entropy focal label_smoothing",
     "model.parameters": "ParameterSpace parameter_space",
     "model.pretrained": "Pretrained open_pretrained",
     "model.smallnet": "train_smallnet",

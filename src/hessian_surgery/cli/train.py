@@ -93,7 +93,7 @@ def _from_files(options: TrainOptions) -> bool:
 
 def _choose(options: TrainOptions) -> TrainConfig:
     return TrainConfig(
-        loss="cross-entropy" if options.loss == SHORT_LOSS else options.loss,  # type: ignore[arg-type]
+        loss="cross-entropy" if options.loss == SHORT_LOSS else options.loss,
         epochs=options.epochs,
         learning_rate=options.learning_rate,
         batch_size=options.batch_size,

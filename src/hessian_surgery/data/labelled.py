@@ -190,7 +190,7 @@ def _from_dataset(dataset: Any, collate: Collate, classes: Sequence[str] | None)
     targets = _known_targets(dataset)
     if targets is None:
         chunks = torch.arange(len(dataset)).split(CHUNK)
-        targets = torch.cat([read(chunk)[1].reshape(-1) for chunk in chunks]) if len(dataset) else []
+        targets = torch.cat([_one_each(read(chunk)[1]).reshape(-1) for chunk in chunks]) if len(dataset) else []
     labels = _check_labels(torch.as_tensor(targets))
     if classes is None:
         classes = _known_names(dataset)
@@ -232,7 +232,18 @@ def _separate(batch: Any) -> tuple[Inputs, Tensor]:
     raise InputError(f"data: a sample is a {type(batch).__name__}; it must be (input, label) or a dict with 'label'")
 
 
+def _one_each(labels: Tensor) -> Tensor:
+    """The labels of n samples; those of several classes at once are refused."""
+    if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] > 1:
+        raise InputError(
+            f"data: a sample has {labels.shape[1]} labels; a multi-label model cannot be operated on: "
+            "give one class for each sample"
+        )
+    return labels
+
+
 def _check_labels(labels: Tensor) -> Tensor:
+    labels = _one_each(labels)
     if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
         raise InputError(
             f"data: labels are {labels.dtype} of shape {tuple(labels.shape)}; give whole numbers of shape (N,)"

@@ -66,10 +66,19 @@ def test_losses_with_numbers():
 
 @pytest.mark.parametrize(
     "text",
-    (
-        "cross-entropy:1 focal:-1 focal:1,2 label-smoothing:1 class-balanced:2 focal:inf focal:nan class-weights "
-        "class-weights:1 class-weights:1,0 class-weights:1,nan"
-    ).split(),
+    [
+        "cross-entropy:1",
+        "focal:-1",
+        "focal:1,2",
+        "label-smoothing:1",
+        "class-balanced:2",
+        "focal:inf",
+        "focal:nan",
+        "class-weights",
+        "class-weights:1",
+        "class-weights:1,0",
+        "class-weights:1,nan",
+    ],
 )
 def test_wrong_numbers_are_refused(text):
     with pytest.raises(InputError, match=f"loss: got '{text}'; it must be"):

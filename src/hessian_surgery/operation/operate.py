@@ -104,8 +104,7 @@ def operate(
         checked = check_judge(inputs, training, heldout, folds)
         costed = replace(inputs, config=counted)
         observer.expect(partial(expected_operation, costed, training, checked.heldout, folds, front))
-        outcome = _begin(inputs, checked, criteria, front, kept, observer)
-    return replace(outcome, seconds=time.perf_counter() - started)
+        return _begin(inputs, checked, criteria, front, kept, observer, started)
 
 
 def _begin(
@@ -115,6 +114,7 @@ def _begin(
     front: bool,
     kept: Kept,
     observer: Observer,
+    started: float,
 ) -> Outcome:
     """Measure the starting model, and operate; after an error the starting weights come back."""
     observer.stage("prepare", 0, 2)
@@ -124,7 +124,10 @@ def _begin(
     start = problem.space.snapshot()
     problem = replace(problem, criteria=criteria, with_front=front)
     try:
-        return _operate(problem, before, judge, start, kept, observer)
+        outcome = _operate(problem, before, judge, start, kept, observer)
+        outcome = replace(outcome, seconds=time.perf_counter() - started)
+        observer.end(outcome)
+        return outcome
     except BaseException:
         problem.space.restore(start)
         raise

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from hessian_surgery.paper.presets import paper_config
     from hessian_surgery.paper.sensitivity import sensitivity
     from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
+    from hessian_surgery.report.trainer_callback import diagnosis_callback
     from hessian_surgery.report.write_report import write_report
     from hessian_surgery.studies.bulk_walk import BulkWalk, bulk_walk
     from hessian_surgery.studies.effective_rank import EffectiveRank, effective_rank_study
@@ -124,6 +125,7 @@ __all__ = [
     "compare_logits",
     "cross_entropy",
     "diagnose",
+    "diagnosis_callback",
     "digits",
     "effective_rank_study",
     "finetune",
@@ -198,6 +200,7 @@ _PLACES = {
     "paper.presets": "paper_config",
     "paper.sensitivity": "sensitivity",
     "paper.sensitivity_gradients": "gradient_sensitivity",
+    "report.trainer_callback": "diagnosis_callback",
     "report.write_report": "write_report",
     "studies.bulk_walk": "BulkWalk bulk_walk",
     "studies.effective_rank": "EffectiveRank effective_rank_study",

@@ -105,9 +105,7 @@ def _load(module: nn.Module, checkpoint: Checkpoint | None, name: str, fresh: bo
         raise InputError(f"checkpoint: --model {name} has no weights of its own; give --checkpoint FILE")
 
 
-def opened_parts(
-    options: InputOptions, encoding: Encoding, needs: Sequence[str] = PARTS, halve: bool = True
-) -> Parts:
+def opened_parts(options: InputOptions, encoding: Encoding, needs: Sequence[str] = PARTS, halve: bool = True) -> Parts:
     """Open the data that the options name; the arguments are those of `open_model`."""
     return open_data(
         options.data,
@@ -150,9 +148,7 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
-def _remarks(
-    options: InputOptions, checkpoint: Checkpoint | None, fresh: bool, encoding: Encoding
-) -> tuple[str, ...]:
+def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool, encoding: Encoding) -> tuple[str, ...]:
     """Say what was not given, and what is done instead."""
     remarks = []
     if checkpoint is None and not fresh:

@@ -27,6 +27,7 @@ from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.surrogate import Surrogate
+from hugging_face_folders import make_folders
 
 # torchvision's compiled operators are for CUDA builds of torch. Beside a CPU build they do not
 # load, and `import torchvision` fails over two that no classifier uses, unless they are declared.
@@ -245,3 +246,9 @@ def soft_objective(logits: Tensor, labels: Tensor, classes: int, temperature: fl
     soft = soft_rates(logits, labels, classes, temperature)
     goal = Goal("sigma", 0.0, np.full(classes, -np.inf))
     return goal.soft(rates(logits, labels, classes), soft[1].detach())(*soft, price)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Folders of tiny Hugging Face models and their data, for tests that are skipped without."""
+    return make_folders(tmp_path_factory.mktemp("hugging-face"))

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from hessian_surgery.paper.presets import paper_config
     from hessian_surgery.paper.sensitivity import sensitivity
     from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
+    from hessian_surgery.report.trainer_callback import diagnosis_callback
     from hessian_surgery.report.write_report import write_report
     from hessian_surgery.serve.agreement import Agreement
     from hessian_surgery.serve.export import check_onnx, export
@@ -132,6 +133,7 @@ __all__ = [
     "cross_entropy",
     "datamodule_parts",
     "diagnose",
+    "diagnosis_callback",
     "digits",
     "effective_rank_study",
     "export",
@@ -210,6 +212,7 @@ _PLACES = {
     "paper.presets": "paper_config",
     "paper.sensitivity": "sensitivity",
     "paper.sensitivity_gradients": "gradient_sensitivity",
+    "report.trainer_callback": "diagnosis_callback",
     "report.write_report": "write_report",
     "serve.agreement": "Agreement",
     "serve.export": "check_onnx export",

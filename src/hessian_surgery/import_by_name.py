@@ -1,4 +1,4 @@
-"""Import a user's own model or data by its path, `package.module:name`; import optional packages."""
+"""Import a user's own model or data by its path, `package.module:name`; or an optional package."""
 
 import importlib
 import inspect

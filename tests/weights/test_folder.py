@@ -127,7 +127,7 @@ def test_what_cannot_be_done_is_said(tmp_path):
         apply_patch(tmp_path / "base", tmp_path / "patch.safetensors", tmp_path / "new.safetensors")
     with pytest.raises(hs.InputError, match="exists; give another name"):
         apply_patch(tmp_path / "base", tmp_path / "patch.safetensors", tmp_path / "base")
-    with pytest.raises(hs.InputError, match="has no model.safetensors"):
+    with pytest.raises(hs.InputError, match=r"has no model\.safetensors"):
         read_checkpoint(tmp_path)
     with pytest.raises(hs.InputError, match="it is damaged"):
         from_text('{"../up.safetensors": "{}"}')

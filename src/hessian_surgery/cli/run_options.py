@@ -51,7 +51,7 @@ class CardOptions:
 class ApplyOptions:
     """The options of `apply`."""
 
-    base: Annotated[Path, typer.Argument(metavar="BASE", help="File that the patch was made for.")]
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="File or model folder that the patch was made for.")]
     patch: Patch
     out: OutputFile
 
@@ -60,7 +60,7 @@ class ApplyOptions:
 class RevertOptions:
     """The options of `revert`."""
 
-    patched: Annotated[Path, typer.Argument(metavar="PATCHED", help="The patched file.")]
+    patched: Annotated[Path, typer.Argument(metavar="PATCHED", help="The patched file or model folder.")]
     patch: Patch
     out: OutputFile
 

@@ -20,9 +20,7 @@ from hessian_surgery.data.texts import TextEncoder
 from hessian_surgery.errors import InputError
 from hessian_surgery.import_by_name import call_object
 
-SPECS = (
-    "digits, hf:DIR, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
-)
+SPECS = "digits, hf:DIR, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
 IMAGE_KINDS = ("parquet", "imagefolder", "cifar10", "cifar100", "isic")
 HUGGING_FACE = "hf"
 TEST_NAMES = ("test", "validation", "val", "valid")
@@ -95,11 +93,8 @@ def open_data(
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
         return open_source(part_spec, seed, preprocessing, texts).part(split, option) if part_spec else None
 
-    decides, judges = ((part or spec or "").removesuffix(":test") for part in (calibration, heldout))
-    if (heldout or (calibration and "heldout" in needs)) and decides == judges:
-        raise InputError(
-            f"heldout_data: {heldout or spec} is the calibration data as well; give data alone to halve it"
-        )
+    if heldout or (calibration and "heldout" in needs):
+        _require_two(calibration or spec, heldout or spec)
     whole = open_source(spec, seed, preprocessing, texts) if spec else Source(None, None)
     train = opened(training, "train", "training_data") if training else whole.train
     decide = opened(calibration, "test", "calibration_data")
@@ -112,6 +107,12 @@ def open_data(
         raise InputError(_lacking(spec, whole, missing))
     nothing = train.subset(torch.empty(0, dtype=torch.int64))
     return Parts(*_same_classes(*(nothing if part is None else part for part in found.values())))
+
+
+def _require_two(decides: str | None, judges: str | None) -> None:
+    """Refuse to judge on the data that decisions are made on."""
+    if (decides or "").removesuffix(":test") == (judges or "").removesuffix(":test"):
+        raise InputError(f"heldout_data: {judges} is the calibration data as well; give data alone to halve it")
 
 
 def _fill_in(

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from torch import Tensor
+
 from hessian_surgery.data.batches import Inputs
 
-# Numbers by the name that the model takes them under, such as `input_ids`.
-Tokens: TypeAlias = dict[str, list[int]]
+# Numbers (length,) int64 by the name that the model takes them under, such as `input_ids`.
+Tokens: TypeAlias = dict[str, Tensor]
 
 
 @dataclass(frozen=True)

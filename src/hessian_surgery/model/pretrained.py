@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.readers.hugging_face import Encoding, as_set, as_sets, open_dataset
 from hessian_surgery.data.sources import source_of
 from hessian_surgery.data.splits import stratified_split
-from hessian_surgery.data.texts import TextEncoder
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import read_json
 from hessian_surgery.import_by_name import import_extra
@@ -42,9 +40,8 @@ class Pretrained:
         checkpoint: its weights as its folder holds them; None if it came from memory.
 
     Example:
-        >>> from transformers import BertConfig, BertForSequenceClassification  # doctest: +SKIP
-        >>> made = hs.Pretrained(BertForSequenceClassification(BertConfig()), None)  # doctest: +SKIP
-        >>> made.save("folder")  # doctest: +SKIP
+        >>> pretrained = hs.Pretrained(bert, tokenizer)  # doctest: +SKIP
+        >>> outcome = hs.operate(bert, **pretrained.parts(dataset))  # doctest: +SKIP
     """
 
     model: nn.Module
@@ -140,7 +137,7 @@ def open_pretrained(place: str | Path) -> Pretrained:
             raise InputError(f"model: hf:{place} cannot be loaded: {reason}") from error
     if missing := sorted(loaded["missing_keys"]):
         raise InputError(
-            f"model: hf:{place} has no {missing[0]!r}, so it is not a trained classifier; train it on your classes first"
+            f"model: hf:{place} has no {missing[0]!r}, so it is no trained classifier; train it on your classes first"
         )
     _refuse_other_tasks(model.config, str(place))
     return Pretrained(model.eval(), processor, replace(checkpoint, module_names=_names_in(model, checkpoint)))
@@ -165,7 +162,7 @@ def quiet_transformers() -> Iterator[None]:
 def _local_folder(place: str) -> Path:
     """The folder of a model; one that is named on the Hub is fetched, or found in the cache."""
     folder = Path(place).expanduser()
-    if folder.is_dir():
+    if place and folder.is_dir():
         return folder
     if not place or place[0] in "./~" or place.count("/") > 1:
         raise InputError(f"model: {place or 'the folder'} does not exist; give hf:DIR with a folder that does")
@@ -185,6 +182,8 @@ def _kind(folder: Path) -> str:
         raise InputError(f"model: {folder} has no config.json; give a folder that save_pretrained wrote")
     classes = [str(name) for name in read_json(folder / "config.json", "model").get("architectures") or []]
     kind = next((ending for ending in AUTO for name in classes if name.endswith(ending)), None)
+    if kind is None and (folder / "model" / "config.json").is_file():
+        raise InputError(f"model: {folder} is a run; give hf:{folder / 'model'}")
     if kind is None:
         raise InputError(
             f"model: {folder} holds {classes[0] if classes else 'no named class'}; it must be a model for image or "

@@ -1,18 +1,21 @@
 """A Hugging Face model's own image processor and tokenizer, as this package calls them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.images import Preprocessing
+from hessian_surgery.data.labelled import TOKENS
 from hessian_surgery.data.texts import TextEncoder, Tokens
 from hessian_surgery.errors import InputError
-from hessian_surgery.import_by_name import import_extra
 
 # Tokenizers that know no limit say so with a huge number.
 UNLIMITED = 10**6
@@ -67,16 +70,25 @@ def text_encoder(tokenizer: Any, config: Any) -> TextEncoder | None:
             "model.config.pad_token_id = tokenizer.pad_token_id, and save both"
         )
     most = _longest(tokenizer, config)
-    pad = import_extra("transformers", "model", "hf").DataCollatorWithPadding(tokenizer)
 
     def encode(*texts: str) -> Tokens:
         found = tokenizer(*texts, truncation=most is not None, max_length=most)
-        return dict(found)
+        return {name: torch.tensor(values) for name, values in found.items()}
 
-    def collate(samples: list[Any]) -> Inputs:
-        return dict(pad(samples))
+    return TextEncoder(encode, partial(_pad, tokenizer))
 
-    return TextEncoder(encode, collate)
+
+def _pad(tokenizer: Any, samples: list[Mapping[str, Any]]) -> Inputs:
+    """Stack tokens, padded to the longest; as `tokenizer.pad`, which is slow for small batches."""
+    padding = {TOKENS: tokenizer.pad_token_id, "token_type_ids": tokenizer.pad_token_type_id}
+    rows = {name: [torch.as_tensor(sample[name]) for sample in samples] for name in samples[0]}
+    if "attention_mask" not in rows:
+        rows["attention_mask"] = [torch.ones_like(row) for row in rows[TOKENS]]
+    side = tokenizer.padding_side
+    return {
+        name: pad_sequence(values, batch_first=True, padding_value=padding.get(name, 0), padding_side=side)
+        for name, values in rows.items()
+    }
 
 
 def _longest(tokenizer: Any, config: Any) -> int | None:

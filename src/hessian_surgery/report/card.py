@@ -54,7 +54,8 @@ def _head(run: Run, title: str) -> str:
     ]
     metrics += _parts(run, after)
     task = TASKS.get(run.findings.noun, "other")
-    lines = ["---", "library_name: pytorch", f"pipeline_tag: {task}"]
+    library = "transformers" if str(run.config["inputs"].get("model", "")).startswith("hf:") else "pytorch"
+    lines = ["---", f"library_name: {library}", f"pipeline_tag: {task}"]
     lines += ["tags:", "- hessian-surgery", "- class-imbalance", f"- {task}"]
     lines += ["metrics:", "- accuracy", "model-index:", f"- name: {_quoted(title)}", "  results:"]
     lines += ["  - task:", f"      type: {task}", "    dataset:"]

@@ -40,7 +40,7 @@ def revert_patch(patched: Path, patch_file: Path, out: Path) -> None:
         same = folder_sha256(out) == patch.base_file
     else:
         _save(replace(checkpoint, header=patch.base_header or checkpoint.header), weights, out)
-        same = not patch.base_header or checkpoint.shards or file_sha256(out) == patch.base_file
+        same = not patch.base_header or bool(checkpoint.shards) or file_sha256(out) == patch.base_file
     if not same:
         shutil.rmtree(out) if out.is_dir() else out.unlink()
         raise InputError(f"patch: reverting {patched} does not give back the base file; nothing was written")

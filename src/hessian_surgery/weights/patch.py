@@ -117,7 +117,7 @@ def load_patch(path: Path) -> WeightPatch:
         raise InputError(f"patch: {path} cannot be read: {error}") from error
     if metadata.get("patch") != FORMAT:
         raise InputError(f"patch: {path} is not a patch of this program; give a run's patch.safetensors")
-    return WeightPatch(bits, *(metadata[name] for name in NAMES), metadata.get("base_folder", ""))
+    return WeightPatch(bits, **{name: metadata[name] for name in NAMES}, base_folder=metadata.get("base_folder", ""))
 
 
 def _xor(one: Tensor, other: Tensor) -> Tensor:

@@ -162,8 +162,8 @@ def _texts(dataset: Any, columns: _Columns, encoder: TextEncoder | None) -> Ragg
     """The texts one by one; tokenized when they are read."""
     if encoder is None:
         raise InputError(
-            f"data: {', '.join(columns.inputs)} is text, which needs the model's tokenizer; give --model hf:DIR with "
-            "a folder that holds one"
+            f"data: its column {columns.inputs[0]!r} holds texts, and the model has no tokenizer for them; give "
+            "a model whose folder holds one, or other data"
         )
     rows = dataset.select_columns(list(columns.inputs)).with_format(None)
     if columns.kind == "tokens":

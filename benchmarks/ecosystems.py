@@ -37,6 +37,8 @@ LITE = "efficientnet-lite0"
 # The network with ImageNet's weights sees larger images, and is trained in smaller steps.
 SIZE, LITE_SIZE = 64, 128
 RATES = {"timm:convnext_atto": 0.02, LITE: 0.01}
+# The weights of its depthwise convolutions, which move alone in one run.
+DEPTHWISE = "*_depthwise_conv.weight"
 # Halves of the test part that the default operation is run on; one more is run along spikes too.
 HALVES = 3
 
@@ -98,13 +100,14 @@ def cases(given: argparse.Namespace) -> Iterator[Case | dict[str, Any]]:
             yield {"case": name, "left_out": str(reason)}
 
 
-def figures(outcome: hs.Outcome, seed: int, seconds: float) -> dict[str, Any]:
+def figures(outcome: hs.Outcome, config: hs.SurgeryConfig, seconds: float) -> dict[str, Any]:
     """What an operation did to the held-out images."""
     kept = ("accuracy", "balanced_accuracy", "sigma", "worst")
     before, after = ({k: one.as_dict()[k] for k in kept} for one in outcome.findings.heldout.metrics())
     return {
-        "seed": seed,
-        "directions": outcome.config.as_dict()["directions"],
+        "seed": config.seed,
+        "directions": config.directions,
+        "parameters": config.parameters,
         "before": before,
         "after": after,
         "verdict": outcome.verdict.outcome,
@@ -113,20 +116,20 @@ def figures(outcome: hs.Outcome, seed: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def operate(case: Case, seed: int, directions: Any, state: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Operate on the trained network, on one halving of the test images."""
+def operate(case: Case, state: dict[str, torch.Tensor], config: hs.SurgeryConfig) -> dict[str, Any]:
+    """Operate on the trained network, on the halving of the test images that the seed gives."""
     case.module.load_state_dict(state)
     test = join_sets(case.parts.calibration, case.parts.heldout)
-    calibration, heldout = hs.stratified_split(test, (0.5, 0.5), seed)
+    calibration, heldout = hs.stratified_split(test, (0.5, 0.5), config.seed)
     start = time.perf_counter()
     outcome = hs.operate(
         case.module,
         training_data=case.parts.training,
         calibration_data=calibration,
         heldout_data=heldout,
-        config=hs.SurgeryConfig(directions=directions, seed=seed),
+        config=config,
     )
-    return figures(outcome, seed, time.perf_counter() - start)
+    return figures(outcome, config, time.perf_counter() - start)
 
 
 def run(case: Case, given: argparse.Namespace) -> dict[str, Any]:
@@ -143,7 +146,8 @@ def run(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     case.module.eval()
     trained = time.perf_counter() - start
     state = {name: tensor.clone() for name, tensor in case.module.state_dict().items()}
-    plan = [(seed, "class-gradients") for seed in range(given.halves)] + [(0, "both")]
+    plan = [hs.SurgeryConfig(seed=seed) for seed in range(given.halves)] + [hs.SurgeryConfig(directions="both")]
+    plan += [hs.SurgeryConfig(parameters=DEPTHWISE)] if case.name == LITE else []
     return {
         "case": case.name,
         "weights": sum(parameter.numel() for parameter in case.module.parameters()),
@@ -154,7 +158,7 @@ def run(case: Case, given: argparse.Namespace) -> dict[str, Any]:
         "training_images": len(case.parts.training),
         "epochs": given.epochs,
         "training_seconds": round(trained, 2),
-        "runs": [operate(case, seed, directions, state) for seed, directions in plan],
+        "runs": [operate(case, state, config) for config in plan],
     }
 
 

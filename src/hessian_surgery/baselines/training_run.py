@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 from torch import nn

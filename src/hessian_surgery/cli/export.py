@@ -1,6 +1,6 @@
 """`hessian-surgery export`: the patched model of a run as one file for serving."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -8,13 +8,14 @@ from hessian_surgery.cli.inputs import OpenedModel, open_model
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import print_json, print_notes, results
 from hessian_surgery.cli.run_options import ExportOptions
+from hessian_surgery.data.sources import HUGGING_FACE
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import read_json
 from hessian_surgery.operation.outcome import read_result
 from hessian_surgery.report.provenance import ran_as_command
 from hessian_surgery.serve.export import ONNX, check_file, check_onnx
 from hessian_surgery.serve.export import export as export_model
-from hessian_surgery.serve.onnx_bias import biases_of_run, patch_onnx
+from hessian_surgery.serve.onnx_bias import biases_of_run, patch_onnx, patched_file
 from hessian_surgery.serve.onnx_runtime import require_onnx
 from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 
@@ -52,9 +53,13 @@ def open_run(run: Path) -> OpenedModel:
     if not ran_as_command(inputs):
         raise InputError(f"run: {run} was made from Python; call hs.export(model, file, heldout_data) there")
     options = _options(inputs)
+    place = patched_file(run)
+    if place.is_dir():
+        options = replace(options, model=f"{HUGGING_FACE}:{place}")
     needs = ("training", "calibration") if "folds" in inputs else ("training", "calibration", "heldout")
     opened = open_model(options, needs, halve="folds" not in inputs)
-    load_weights(opened.model, read_checkpoint(run / "model.safetensors"))
+    if not place.is_dir():
+        load_weights(opened.model, read_checkpoint(place))
     return opened
 
 

@@ -64,8 +64,13 @@ def biases_of_run(run: Path) -> tuple[Tensor, Tensor]:
     if len(names) > 1 or patch.bits[names[0]].ndim != 1:
         some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
         raise InputError(f"run: {run} changed {some}, not biases alone; export the whole model instead")
-    weights = read_checkpoint(run / "model.safetensors").weights
+    weights = read_checkpoint(patched_file(run)).weights
     return patch.revert(weights)[names[0]], weights[names[0]]
+
+
+def patched_file(run: Path) -> Path:
+    """The patched weights of a run: a file, or a Hugging Face model's folder."""
+    return run / "model" if (run / "model").is_dir() else run / "model.safetensors"
 
 
 def _read(file: Path) -> Any:

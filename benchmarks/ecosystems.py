@@ -50,19 +50,21 @@ class Case:
     Attributes:
         name: as `--model` takes it, or `LITE`.
         module: on its device.
-        parts: its images, in memory.
+        training: images to train on, in memory.
+        test: the other images, which are halved.
     """
 
     name: str
     module: nn.Module
-    parts: Parts
+    training: hs.LabelledSet
+    test: hs.LabelledSet
 
 
-def capped(parts: Parts, cap: int | None, device: torch.device) -> Parts:
-    """All images, or at most `cap` of a class in each part, read now."""
+def make_case(name: str, module: nn.Module, parts: Parts, cap: int | None) -> Case:
+    """A case with all images, or with at most `cap` of a class in each part."""
     every = (parts.training, parts.calibration, parts.heldout)
-    some = [part if cap is None else hs.cap_per_class(part, cap) for part in every]
-    return Parts(*(part.resident(device) for part in some))
+    training, first, second = (part if cap is None else hs.cap_per_class(part, cap) for part in every)
+    return Case(name, module, training.resident(), join_sets(first, second))
 
 
 def named_case(name: str, given: argparse.Namespace) -> Case:
@@ -78,7 +80,7 @@ def named_case(name: str, given: argparse.Namespace) -> Case:
             model=name, checkpoint=weights, data=given.data, image_size=given.size, device=given.device
         )
         opened = open_model(options)
-    return Case(name, opened.model, capped(opened.parts, given.cap, torch.device(given.device)))
+    return make_case(name, opened.model, opened.parts, given.cap)
 
 
 def lite_case(given: argparse.Namespace) -> Case:
@@ -86,7 +88,7 @@ def lite_case(given: argparse.Namespace) -> Case:
     size = LITE_SIZE if given.size == SIZE else given.size
     parts = open_data(given.data, 0, Preprocessing(mean=MEAN, std=STD, size=size))
     module = pretrained(given.weights, len(parts.training.classes)).to(given.device)
-    return Case(LITE, module, capped(parts, given.cap, torch.device(given.device)))
+    return make_case(LITE, module, parts, given.cap)
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case | dict[str, Any]]:
@@ -119,12 +121,11 @@ def figures(outcome: hs.Outcome, config: hs.SurgeryConfig, seconds: float) -> di
 def operate(case: Case, state: dict[str, torch.Tensor], config: hs.SurgeryConfig) -> dict[str, Any]:
     """Operate on the trained network, on the halving of the test images that the seed gives."""
     case.module.load_state_dict(state)
-    test = join_sets(case.parts.calibration, case.parts.heldout)
-    calibration, heldout = hs.stratified_split(test, (0.5, 0.5), config.seed)
+    calibration, heldout = hs.stratified_split(case.test, (0.5, 0.5), config.seed)
     start = time.perf_counter()
     outcome = hs.operate(
         case.module,
-        training_data=case.parts.training,
+        training_data=case.training,
         calibration_data=calibration,
         heldout_data=heldout,
         config=config,
@@ -137,12 +138,12 @@ def run(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     config = hs.TrainConfig(
         epochs=given.epochs,
         learning_rate=RATES.get(case.name, 0.05),
-        batch_size=min(128, len(case.parts.training)),
+        batch_size=min(128, len(case.training)),
         shift=4,
         flip=True,
     )
     start = time.perf_counter()
-    hs.train(case.module, case.parts.training, config)
+    hs.train(case.module, case.training, config)
     case.module.eval()
     trained = time.perf_counter() - start
     state = {name: tensor.clone() for name, tensor in case.module.state_dict().items()}
@@ -154,8 +155,8 @@ def run(case: Case, given: argparse.Namespace) -> dict[str, Any]:
         "depthwise": sum(
             isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels > 1 for layer in case.module.modules()
         ),
-        "image_size": case.parts.training.fetch(torch.arange(1)).shape[-1],
-        "training_images": len(case.parts.training),
+        "image_size": case.training.fetch(torch.arange(1)).shape[-1],
+        "training_images": len(case.training),
         "epochs": given.epochs,
         "training_seconds": round(trained, 2),
         "runs": [operate(case, state, config) for config in plan],

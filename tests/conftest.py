@@ -1,9 +1,9 @@
 """Small nets in float64, whose Hessians fit in memory, and a net trained on digits."""
 
+import importlib
 import os
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +29,11 @@ from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.surrogate import Surrogate
 from hugging_face_folders import make_folders
 
-# torchvision's compiled operators are for CUDA builds of torch. Beside a CPU build they do not
-# load, and `import torchvision` fails over two that no classifier uses, unless they are declared.
-if torch.version.cuda is None and find_spec("torchvision") is not None:
-    OPERATORS = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+# Here and in processes that tests start: what is done before the first import of torchvision.
+SITE = str(Path(__file__).parent / "site")
+sys.path.append(SITE)
+importlib.import_module("torchvision_operators")
+os.environ["PYTHONPATH"] = os.pathsep.join([SITE, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
 

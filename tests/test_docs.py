@@ -38,11 +38,13 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Recipes for these libraries build on each other, and run only where the libraries are.
 LIBRARIES = ("transformers", "peft")
 NEEDS = re.compile(rf"^from ({'|'.join(LIBRARIES)}) import", re.MULTILINE)
+# The guide to Hugging Face: its blocks run in a test of their own.
+GUIDE = "docs/guides/hugging-face.md"
 BLOCKS = [
     pytest.param(code, id=f"{name}-{i}")
     for name, text in PAGES.items()
     for i, code in enumerate(PYTHON.findall(text))
-    if not NEEDS.search(code)
+    if name != GUIDE and not NEEDS.search(code)
 ]
 # What pages write for a model and its data.
 STAND_INS = {"A", "B", "D", "…"}
@@ -75,6 +77,25 @@ def test_block_runs(code, trained, digits_parts, tmp_path, monkeypatch):
     assert "hs" in given
 
 
+@pytest.mark.extras
+def test_the_guide_to_hugging_face_runs(tmp_path, monkeypatch):
+    for library in ("transformers", "datasets", "accelerate"):
+        pytest.importorskip(library, reason=f"{library} is optional")
+    monkeypatch.chdir(tmp_path)
+    dataset = make_dataset()
+    save_model(Path("my-model"), dataset)
+    dataset.save_to_disk("my-data")
+    for code in PYTHON.findall(PAGES[GUIDE]):
+        given: dict[str, Any] = {"dataset": dataset}
+        exec(compile(code, "guide", "exec"), given)
+        if "outcome" in given:
+            assert given["outcome"].findings.heldout.classes == ("sad", "calm", "glad")
+            assert "texts" in repr(given["outcome"])
+    assert Path("patched/tokenizer.json").exists()
+    assert list(Path("diagnoses").iterdir())
+
+
+@pytest.mark.extras
 def test_the_recipes_for_hugging_face_and_lora_run(tmp_path, monkeypatch):
     for library in (*LIBRARIES, "datasets"):
         pytest.importorskip(library, reason=f"{library} is optional")

@@ -1,6 +1,7 @@
 """README and pages: Python runs, commands parse, links lead somewhere, lists are complete."""
 
 import importlib
+import json
 import re
 import shlex
 import shutil
@@ -93,6 +94,20 @@ def test_the_guide_to_hugging_face_runs(tmp_path, monkeypatch):
             assert "texts" in repr(given["outcome"])
     assert Path("patched/tokenizer.json").exists()
     assert list(Path("diagnoses").iterdir())
+
+
+@pytest.mark.extras
+def test_the_figures_in_the_guide_to_hugging_face_are_those_recorded():
+    for library in ("transformers", "datasets"):
+        pytest.importorskip(library, reason=f"{library} is optional")
+    from benchmarks.hugging_face import RESULTS, row
+
+    runs = json.loads(RESULTS.read_text())
+    assert set(runs) == {"vit", "resnet", "bert"}
+    for case, found in runs.items():
+        assert row(case, found) in PAGES[GUIDE]
+        assert sum(after - before for before, after in (run["sigma"] for run in found)) < 0
+        assert len(found) == 5
 
 
 @pytest.mark.extras

@@ -1,6 +1,7 @@
 """README and pages: Python runs, commands parse, links lead somewhere, lists are complete."""
 
 import importlib
+import json
 import re
 import shlex
 import shutil
@@ -55,11 +56,13 @@ def needed(code: str) -> list[pytest.MarkDecorator]:
     return extra(*packages) if packages else []
 
 
+# The guide to Hugging Face: its blocks run in a test of their own.
+GUIDE = "docs/guides/hugging-face.md"
 BLOCKS = [
     pytest.param(code, id=f"{name}-{i}", marks=needed(code))
     for name, text in PAGES.items()
     for i, code in enumerate(PYTHON.findall(text))
-    if not NEEDS.search(code)
+    if name != GUIDE and not NEEDS.search(code)
 ]
 # What pages write for a model and its data.
 STAND_INS = {"A", "B", "D", "…"}
@@ -91,6 +94,38 @@ def test_block_runs(code, trained, digits_parts, tmp_path, monkeypatch):
     given = {"model": trained, "train": digits_parts.training, "test": test}
     exec(compile(code, "block", "exec"), given)
     assert "hs" in given
+
+
+@pytest.mark.extras
+def test_the_guide_to_hugging_face_runs(tmp_path, monkeypatch):
+    for library in ("transformers", "datasets", "accelerate"):
+        pytest.importorskip(library, reason=f"{library} is optional")
+    monkeypatch.chdir(tmp_path)
+    dataset = make_dataset()
+    save_model(Path("my-model"), dataset)
+    dataset.save_to_disk("my-data")
+    for code in PYTHON.findall(PAGES[GUIDE]):
+        given: dict[str, Any] = {"dataset": dataset}
+        exec(compile(code, "guide", "exec"), given)
+        if "outcome" in given:
+            assert given["outcome"].findings.heldout.classes == ("sad", "calm", "glad")
+            assert "texts" in repr(given["outcome"])
+    assert Path("patched/tokenizer.json").exists()
+    assert list(Path("diagnoses").iterdir())
+
+
+@pytest.mark.extras
+def test_the_figures_in_the_guide_to_hugging_face_are_those_recorded():
+    for library in ("transformers", "datasets"):
+        pytest.importorskip(library, reason=f"{library} is optional")
+    from benchmarks.hugging_face import RESULTS, row
+
+    runs = json.loads(RESULTS.read_text())
+    assert set(runs) == {"vit", "resnet", "bert"}
+    for case, found in runs.items():
+        assert row(case, found) in PAGES[GUIDE]
+        assert sum(after - before for before, after in (run["sigma"] for run in found)) < 0
+        assert len(found) == 5
 
 
 @pytest.mark.extras

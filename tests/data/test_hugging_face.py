@@ -63,7 +63,9 @@ def test_folders_of_every_kind(tmp_path, kind):
     assert parts["test"].labels.tolist() == [1, 0, 1]
     assert parts["train"].inputs()["input_ids"].tolist() == [[3, 0], [3, 5], [4, 0]]
     assert parts["train"].noun == "texts"
-    whole = open_data(f"hf:{tmp_path / 'data'}", texts=TEXTS, calibration=f"hf:{tmp_path / 'data'}:train", needs=())
+    whole = open_data(
+        f"hf:{tmp_path / 'data'}", encoding=ENCODING, calibration=f"hf:{tmp_path / 'data'}:train", needs=()
+    )
     assert len(whole.training) == len(whole.calibration) == 3
 
 
@@ -102,6 +104,13 @@ def test_names_are_those_of_all_parts_and_parts_without_labels_are_left_out():
     found = as_sets(glue, ENCODING)
     assert list(found) == ["train", "validation"]
     assert source_of(found, "data").test is found["validation"]
+
+
+def test_words_are_in_the_order_of_the_models_classes():
+    own = Encoding(Preprocessing(), TEXTS, names=("c", "b", "a"))
+    assert as_set(dataset(ROWS), own).classes == ("c", "b", "a")
+    assert as_set(dataset(ROWS), own).labels.tolist() == [1, 2, 1]
+    assert as_set(dataset(ROWS), Encoding(Preprocessing(), TEXTS, names=("b", "c"))).classes == ("a", "b")
 
 
 def test_one_part_is_a_set_by_itself():

@@ -119,6 +119,14 @@ def test_a_bad_index_is_named(tmp_path, index, message):
         read_checkpoint(tmp_path)
 
 
+def test_weights_in_another_dtype_than_the_files_are_refused(tmp_path):
+    weights = some_weights(torch.float16)
+    write_folder(tmp_path / "base", weights, 2)
+    wide = {name: tensor.float() for name, tensor in weights.items()}
+    with pytest.raises(hs.InputError, match=r"operate with stored_as=source\.dtypes"):
+        patch_of(read_checkpoint(tmp_path / "base"), wide, wide)
+
+
 def test_what_cannot_be_done_is_said(tmp_path):
     weights = some_weights()
     write_folder(tmp_path / "base", weights, 2)

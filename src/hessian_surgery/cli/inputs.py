@@ -121,7 +121,7 @@ def opened_parts(options: InputOptions, encoding: Encoding, needs: Sequence[str]
         options.data,
         options.seed,
         encoding.preprocessing,
-        texts=encoding.texts,
+        encoding=encoding,
         training=options.training_data,
         calibration=options.calibration_data,
         heldout=options.heldout_data,

@@ -16,7 +16,6 @@ from hessian_surgery.data.readers.imagefolder import read_imagefolder
 from hessian_surgery.data.readers.isic import read_isic
 from hessian_surgery.data.readers.parquet import parquet_files, read_parquet
 from hessian_surgery.data.splits import stratified_split
-from hessian_surgery.data.texts import TextEncoder
 from hessian_surgery.errors import InputError
 from hessian_surgery.import_by_name import call_object
 
@@ -63,7 +62,7 @@ def open_data(
     seed: int = 0,
     preprocessing: Preprocessing = Preprocessing(),
     *,
-    texts: TextEncoder | None = None,
+    encoding: Encoding | None = None,
     training: str | None = None,
     calibration: str | None = None,
     heldout: str | None = None,
@@ -77,7 +76,7 @@ def open_data(
             into calibration and held-out data.
         seed: fixes the halves, the digits task and ISIC's split.
         preprocessing: how images become inputs.
-        texts: how texts do; None if the model takes none.
+        encoding: how rows of Hugging Face's sets do; by default images alone, by `preprocessing`.
         training: spec of other training data: its train part, or all of it if it is a single set.
         calibration: spec of other calibration data: its test part, or all of it. The held-out data
             is then the whole test part of `spec`. `SPEC:train` gives training images.
@@ -91,11 +90,11 @@ def open_data(
     """
 
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
-        return open_source(part_spec, seed, preprocessing, texts).part(split, option) if part_spec else None
+        return open_source(part_spec, seed, preprocessing, encoding).part(split, option) if part_spec else None
 
     if heldout or (calibration and "heldout" in needs):
         _require_two(calibration or spec, heldout or spec)
-    whole = open_source(spec, seed, preprocessing, texts) if spec else Source(None, None)
+    whole = open_source(spec, seed, preprocessing, encoding) if spec else Source(None, None)
     train = opened(training, "train", "training_data") if training else whole.train
     decide = opened(calibration, "test", "calibration_data")
     report = opened(heldout, "test", "heldout_data")
@@ -154,12 +153,12 @@ def calibrates_on_training(spec: str | None, training: str | None, calibration: 
 
 
 def open_source(
-    spec: str, seed: int, preprocessing: Preprocessing = Preprocessing(), texts: TextEncoder | None = None
+    spec: str, seed: int, preprocessing: Preprocessing = Preprocessing(), encoding: Encoding | None = None
 ) -> Source:
     """Open the data that one spec names; with `:train` or `:test` at its end, only that part."""
     whole, part = split_spec(spec)
     if part is not None:
-        return Source(None, None, open_source(whole, seed, preprocessing, texts).part(part, f"data {whole}"))
+        return Source(None, None, open_source(whole, seed, preprocessing, encoding).part(part, f"data {whole}"))
     kind, _, place = spec.partition(":")
     folder = Path(place)
     if spec == "digits":
@@ -177,7 +176,7 @@ def open_source(
     if kind == "isic":
         return Source(*read_isic(folder, preprocessing, seed))
     if kind == HUGGING_FACE:
-        return source_of(read_hugging_face(place, Encoding(preprocessing, texts)), f"data: {spec}")
+        return source_of(read_hugging_face(place, encoding or Encoding(preprocessing)), f"data: {spec}")
     if place:
         found = call_object(spec, "data")
         if is_datamodule(found):

@@ -54,7 +54,8 @@ class Pretrained:
     def encoding(self) -> Encoding:
         """How rows of a data set become the model's inputs."""
         config: Any = self.model.config
-        return Encoding(image_processing(self.processor, config), text_encoder(self.processor, config))
+        names = label_names(self.model)
+        return Encoding(image_processing(self.processor, config), text_encoder(self.processor, config), names)
 
     def labelled(self, dataset: Any) -> LabelledSet:
         """Make a `LabelledSet` of a `datasets.Dataset`: its texts tokenized, its images prepared.

@@ -45,8 +45,19 @@ class Checkpoint:
         return {own: self.weights[name].dtype for name, own in self._names().items()}
 
     def in_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A module's state under the file's names, with what the file holds besides."""
-        return self.weights | {name: state[own] for name, own in self._names().items()}
+        """A module's state under the file's names, with what the file holds besides.
+
+        Raises:
+            InputError: it is in other dtypes than the file.
+        """
+        named = {name: state[own] for name, own in self._names().items()}
+        for name, tensor in named.items():
+            if tensor.dtype != self.weights[name].dtype:
+                raise InputError(
+                    f"source: its {name!r} is {self.weights[name].dtype}, not {tensor.dtype}; "
+                    "operate with stored_as=source.dtypes"
+                )
+        return self.weights | named
 
     def _names(self) -> dict[str, str]:
         return {name: name for name in self.weights} if self.module_names is None else self.module_names

@@ -20,7 +20,7 @@ STALE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".on
 
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold a folder's weights: one, or the shards that its index names."""
-    if (folder / INDEX).is_file():
+    if not (folder / WEIGHTS).is_file() and (folder / INDEX).is_file():  # as transformers chooses
         places = read_json(folder / INDEX, "checkpoint").get("weight_map")
         if not isinstance(places, dict) or not places:
             raise InputError(f"checkpoint: {folder / INDEX} has no weight_map; save the model again")

@@ -34,10 +34,12 @@ class Encoding:
     Attributes:
         preprocessing: for images.
         texts: for texts; None if the model has no tokenizer.
+        names: the model's class names, which labels that are words are in the order of.
     """
 
     preprocessing: Preprocessing
     texts: TextEncoder | None = None
+    names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,7 @@ def as_sets(parts: Mapping[str, Any], encoding: Encoding) -> dict[str, LabelledS
     found = {name: _columns(dataset) for name, dataset in parts.items()}
     said = {name: _labels(parts[name], columns) for name, columns in found.items()}
     labelled = {name: values for name, values in said.items() if not _unlabelled(values)}
-    words = [value for values in labelled.values() for value in values if isinstance(value, str)]
-    names = tuple(sorted(set(words))) or None
+    names = _names_of([value for values in labelled.values() for value in values], encoding)
     return {name: _as_set(parts[name], found[name], values, names, encoding) for name, values in labelled.items()}
 
 
@@ -108,7 +109,7 @@ def as_set(dataset: Any, encoding: Encoding) -> LabelledSet:
     """A labelled set from a `Dataset`."""
     columns = _columns(dataset)
     values = _labels(dataset, columns)
-    names = tuple(sorted({value for value in values if isinstance(value, str)})) or None
+    names = _names_of(values, encoding)
     return _as_set(dataset, columns, values, names, encoding)
 
 
@@ -215,6 +216,14 @@ def _text_columns(features: Mapping[str, Any], label: str) -> tuple[tuple[str, .
 def _labels(dataset: Any, columns: _Columns) -> list[Any]:
     """The label of each row: whole numbers, or words."""
     return [int(v) if isinstance(v, bool) else v for v in dataset.with_format(None)[columns.label][:]]
+
+
+def _names_of(values: Sequence[Any], encoding: Encoding) -> tuple[str, ...] | None:
+    """The classes of labels that are words: the model's, if it has them all; else sorted."""
+    words = {value for value in values if isinstance(value, str)}
+    if encoding.names is not None and words and words <= set(encoding.names):
+        return encoding.names
+    return tuple(sorted(words)) or None
 
 
 def _unlabelled(values: Sequence[Any]) -> bool:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -163,6 +164,23 @@ def run(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def table(done: list[dict[str, Any]]) -> str:
+    """The results as a table in Markdown: means over the halves, and the other runs."""
+    lines = ["| network | weights | run | accuracy, % | σ, pp | worst class, % | s |", "|---|---|---|---|---|---|---|"]
+    for case in done:
+        kinds = dict.fromkeys((run["directions"], run["parameters"]) for run in case.get("runs", ()))
+        for kind in kinds:
+            same = [run for run in case["runs"] if (run["directions"], run["parameters"]) == kind]
+            cells = [
+                " → ".join(f"{100 * mean(run[when][name] for run in same):.2f}" for when in ("before", "after"))
+                for name in ("accuracy", "sigma", "worst")
+            ]
+            words = f"{kind[0]}, {kind[1]}, {len(same)} halves" if kind[1] != "*" else f"{kind[0]}, {len(same)} halves"
+            seconds = f"{mean(run['seconds'] for run in same):.1f}"
+            lines.append("| " + " | ".join((case["case"], f"{case['weights']:,}", words, *cells, seconds)) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Run every case; write the results after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,6 +201,7 @@ def main() -> None:
         print(json.dumps(done[-1]), f"{time.perf_counter() - start:.1f} s", flush=True)
         content = {"data": given.data, "environment": environment(torch.device(given.device)), "cases": done}
         given.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(table(done))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from hessian_surgery.cli.configs import choose_config, refuse_unused
-from hessian_surgery.cli.folders import check_run_folder, make_folder
+from hessian_surgery.cli.folders import OPERATION, check_run_folder, make_folder, marked
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.option_names import as_options
@@ -50,8 +50,7 @@ def operate(options: OperateOptions) -> None:
         show_cost(opened, config_to_count(config, criteria), options.as_json, options.folds, front=not options.quick)
         return
     make_folder(options.figures, "figures")
-    with claimed(options.out):
-        check_run_folder(options.out, options.resume)
+    with claimed(options.out, partial(check_run_folder, options.out, options.resume)), marked(options.out, OPERATION):
         inputs = recorded_options(options)
         outcome = operate_on(
             opened, config, options.out, inputs, options.resume, criteria, options.folds, front=not options.quick

@@ -1,7 +1,6 @@
 """`hessian-surgery train`: make the checkpoint that others operate on."""
 
 import shlex
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ import torch
 
 from hessian_surgery.baselines.train import TrainConfig
 from hessian_surgery.baselines.train import train as train_model
+from hessian_surgery.baselines.training_state import forget_state
 from hessian_surgery.cli.inputs import OpenedModel, open_model, opened_parts
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.train_options import SHORT_LOSS, TrainOptions
@@ -56,7 +56,7 @@ def train(options: TrainOptions) -> None:
         raise
     metadata = _metadata(options, config, opened)
     save_tensors(options.out, opened.model.state_dict(), metadata)
-    shutil.rmtree(folder, ignore_errors=True)
+    forget_state(folder)
     _show(options, opened, found, metadata, time.perf_counter() - start)
 
 

@@ -12,7 +12,7 @@ from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.data.sampling import sampled_dataset
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 
 Noun: TypeAlias = Literal["images", "samples"]
 
@@ -163,7 +163,11 @@ def _from_dataset(dataset: Any, collate: Collate, classes: Sequence[str] | None)
         raise InputError("data: an iterable dataset cannot be split; give a map-style dataset or stacked tensors")
 
     def read(positions: Tensor) -> tuple[Inputs, Tensor]:
-        return _separate(stack([dataset[i] for i in positions.tolist()], collate))
+        try:
+            samples = [dataset[i] for i in positions.tolist()]
+        except OSError as error:
+            raise FileError(f"data: a sample cannot be read: {error}; give the data where it can be read") from error
+        return _separate(stack(samples, collate))
 
     targets = _known_targets(dataset)
     if targets is None:

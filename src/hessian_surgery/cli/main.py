@@ -155,7 +155,7 @@ def main() -> None:
         asked_to_end.append(signal.SIGTERM)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, end)
+    usual = signal.signal(signal.SIGTERM, end)
     try:
         app()
     except InputError as error:
@@ -165,3 +165,5 @@ def main() -> None:
         if asked_to_end:
             sys.exit(128 + signal.SIGTERM)
         raise
+    finally:
+        signal.signal(signal.SIGTERM, usual)

@@ -21,7 +21,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.sources import IMAGE_KINDS
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
-from hessian_surgery.model.evaluation import check_classifier, predict
+from hessian_surgery.model.evaluation import check_classifier, finite_logits
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.progress import ShownProgress
@@ -50,7 +50,8 @@ def train(options: TrainOptions) -> None:
             report = _told_to(observer, config.epochs)
             train_model(opened.model, opened.parts.training, config, folder=folder, progress=report)
             observer.stage("measuring", 0, 1)
-            found = compute_metrics(predict(opened.classifier, test), test.labels, len(test.classes))
+            logits = finite_logits(opened.classifier, test)
+            found = compute_metrics(logits.argmax(dim=1), test.labels, len(test.classes))
     except KeyboardInterrupt:
         print_notes(["interrupted; give the same command again to continue after the last whole epoch"])
         raise

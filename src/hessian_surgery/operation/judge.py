@@ -1,11 +1,12 @@
 """The images that an operation is judged on: held-out ones, or folds of the calibration images."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from hessian_surgery.data.checks import require_images
+from hessian_surgery.data.class_names import require_same_names
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.evaluation import Answers, answers_of, finite_logits
@@ -85,7 +86,8 @@ def require_one(heldout_data: Data | None, folds: int | None) -> None:
 
 def _heldout(inputs: Inputs[Any], heldout: LabelledSet) -> LabelledSet:
     """The held-out images, checked."""
-    require_images(heldout.labels, heldout.classes, "heldout_data")
-    if heldout.classes != inputs.calibration_data.classes:
-        raise InputError("heldout_data: its classes are not those of calibration_data")
+    known = inputs.calibration_data.classes
+    require_same_names(known, heldout.classes, "heldout_data")
+    heldout = replace(heldout, classes=known)
+    require_images(heldout.labels, known, "heldout_data")
     return heldout.resident(inputs.classifier.device)

@@ -12,6 +12,7 @@ import torch
 from hessian_surgery.baselines.train import TrainConfig
 from hessian_surgery.baselines.train import train as train_model
 from hessian_surgery.baselines.training_state import forget_state
+from hessian_surgery.cli.choices import LOSSES
 from hessian_surgery.cli.inputs import OpenedModel, open_model, opened_parts
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.train_options import SHORT_LOSS, TrainOptions
@@ -19,7 +20,7 @@ from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.images import Preprocessing, channel_statistics
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.sources import IMAGE_KINDS
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
 from hessian_surgery.model.evaluation import check_classifier, finite_logits
 from hessian_surgery.operation.environment import environment
@@ -92,6 +93,8 @@ def _from_files(options: TrainOptions) -> bool:
 
 
 def _choose(options: TrainOptions) -> TrainConfig:
+    known = (SHORT_LOSS, *LOSSES)
+    require(options.loss in known, "loss", options.loss, f"one of {', '.join(known)}")
     return TrainConfig(
         loss="cross-entropy" if options.loss == SHORT_LOSS else options.loss,  # type: ignore[arg-type]
         epochs=options.epochs,

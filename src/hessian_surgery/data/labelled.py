@@ -13,6 +13,7 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.data.sampling import sampled_dataset
 from hessian_surgery.errors import FileError, InputError
+from hessian_surgery.types import Progress
 
 Noun: TypeAlias = Literal["images", "samples"]
 
@@ -83,9 +84,13 @@ class LabelledSet:
         """All inputs, stacked."""
         return self.fetch(torch.arange(len(self)))
 
-    def resident(self, device: torch.device | str = "cpu") -> "LabelledSet":
-        """The same samples, read now and kept on `device`."""
-        parts = [batches.move(self.fetch(chunk), torch.device(device)) for chunk in self._chunks(CHUNK)]
+    def resident(self, device: torch.device | str = "cpu", progress: Progress | None = None) -> "LabelledSet":
+        """The same samples, read now and kept on `device`; `progress` is told of samples read."""
+        parts = []
+        for number, chunk in enumerate(self._chunks(CHUNK)):
+            if progress is not None:
+                progress(number * CHUNK, len(self))
+            parts.append(batches.move(self.fetch(chunk), torch.device(device)))
         try:
             held = batches.join(parts)
         except RuntimeError as error:

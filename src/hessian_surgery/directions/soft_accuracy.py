@@ -47,7 +47,7 @@ def batch_gradient(
         return space.flatten(torch.autograd.grad(counted @ probability, space.parameters, materialize_grads=True))
 
     whole = batchwise(plain, classifier.module, batch_size, rows=False) if recorded else plain
-    return in_parts(whole, lambda parts: torch.stack(list(parts)).sum(dim=0), plain)
+    return in_parts(whole, lambda parts: torch.stack(parts).sum(dim=0), plain)
 
 
 def soft_accuracy_gradients(

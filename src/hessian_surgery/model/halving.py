@@ -1,7 +1,7 @@
 """Batches that do not fit in memory: halved, and halved again, until they do."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from hessian_surgery.data import batches
 
 def in_parts(
     function: Callable[..., Tensor],
-    join: Callable[[Sequence[Tensor]], Tensor],
+    join: Callable[[list[Tensor]], Tensor],
     plain: Callable[..., Tensor] | None = None,
 ) -> Callable[..., Tensor]:
     """The same function of a batch, by parts of it from the first batch on that does not fit.

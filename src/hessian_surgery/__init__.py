@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hessian_surgery.curvature.operators import FunctionOperator
     from hessian_surgery.curvature.search import SpikeSearch
     from hessian_surgery.data.labelled import LabelledSet, as_labelled
+    from hessian_surgery.data.leaks import drop_shared
     from hessian_surgery.data.readers.digits import digits
     from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
     from hessian_surgery.errors import InputError
@@ -123,6 +124,7 @@ __all__ = [
     "cross_entropy",
     "diagnose",
     "digits",
+    "drop_shared",
     "effective_rank_study",
     "finetune",
     "focal",
@@ -164,6 +166,7 @@ _PLACES = {
     "curvature.operators": "FunctionOperator",
     "curvature.search": "SpikeSearch",
     "data.labelled": "LabelledSet as_labelled",
+    "data.leaks": "drop_shared",
     "data.readers.digits": "digits",
     "data.splits": "cap_per_class hessian_batch stratified_split",
     "errors": "InputError",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hessian_surgery.cli.choices import LOSSES
 from hessian_surgery.cli.configs import given_options
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import notes
@@ -17,6 +18,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
+from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.parse_numbers import parse_numbers
 from hessian_surgery.weights.checkpoint import Checkpoint, load_weights, read_checkpoint
 
@@ -77,6 +79,17 @@ def open_model(
     names = {own.name for own in fields(InputOptions)} - {"seed"}
     given = {name: str(value) for name, value in given_options(options).items() if name in names}
     return OpenedModel(module.to(device), parts, checkpoint, given, _remarks(options, checkpoint, fresh))
+
+
+def with_trained_loss(config: OperationConfig, given: str | None, opened: OpenedModel) -> OperationConfig:
+    """The config with the loss that the checkpoint says it was trained with, if none was given.
+
+    Only spikes depend on it. What the file says is left alone if it names no loss of ours.
+    """
+    known = opened.checkpoint.metadata.get("loss") if opened.checkpoint else None
+    if given is not None or known not in LOSSES or not config.uses_spikes:
+        return config
+    return replace(config, search=replace(config.search, loss=known))  # type: ignore[arg-type]
 
 
 def opened_parts(

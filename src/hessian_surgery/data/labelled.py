@@ -12,7 +12,8 @@ from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.data.sampling import sampled_dataset
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
+from hessian_surgery.types import Progress
 
 Noun: TypeAlias = Literal["images", "samples"]
 
@@ -83,9 +84,13 @@ class LabelledSet:
         """All inputs, stacked."""
         return self.fetch(torch.arange(len(self)))
 
-    def resident(self, device: torch.device | str = "cpu") -> "LabelledSet":
-        """The same samples, read now and kept on `device`."""
-        parts = [batches.move(self.fetch(chunk), torch.device(device)) for chunk in self._chunks(CHUNK)]
+    def resident(self, device: torch.device | str = "cpu", progress: Progress | None = None) -> "LabelledSet":
+        """The same samples, read now and kept on `device`; `progress` is told of samples read."""
+        parts = []
+        for number, chunk in enumerate(self._chunks(CHUNK)):
+            if progress is not None:
+                progress(number * CHUNK, len(self))
+            parts.append(batches.move(self.fetch(chunk), torch.device(device)))
         try:
             held = batches.join(parts)
         except RuntimeError as error:
@@ -163,7 +168,11 @@ def _from_dataset(dataset: Any, collate: Collate, classes: Sequence[str] | None)
         raise InputError("data: an iterable dataset cannot be split; give a map-style dataset or stacked tensors")
 
     def read(positions: Tensor) -> tuple[Inputs, Tensor]:
-        return _separate(stack([dataset[i] for i in positions.tolist()], collate))
+        try:
+            samples = [dataset[i] for i in positions.tolist()]
+        except OSError as error:
+            raise FileError(f"data: a sample cannot be read: {error}; give the data where it can be read") from error
+        return _separate(stack(samples, collate))
 
     targets = _known_targets(dataset)
     if targets is None:

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,7 +47,12 @@ def _remove_half_written(path: Path) -> None:
         found = HALF_WRITTEN.fullmatch(other.name)
         if found and not _alive(int(found[1])):
             with suppress(OSError):
-                other.unlink()
+                _remove(other)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder with all that it holds."""
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def _alive(process: int) -> bool:
@@ -58,6 +64,23 @@ def _alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+@contextmanager
+def folder_written_beside(folder: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `folder`; on success it replaces `folder`."""
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.hessian-surgery")
+    try:
+        _remove_half_written(folder)
+        beside.mkdir(parents=True)
+        yield beside
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        os.replace(beside, folder)
+    except OSError as error:
+        raise FileError(f"out: {folder} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _umask() -> int:
@@ -120,9 +143,9 @@ def claimed(folder: Path, check: Callable[[], None] | None = None) -> Iterator[N
         try:
             if check is not None:
                 check()
-            for place, _, names in os.walk(folder):
-                for name in filter(HALF_WRITTEN.fullmatch, names):
-                    Path(place, name).unlink(missing_ok=True)
+            for place, folders, names in os.walk(folder):
+                for name in filter(HALF_WRITTEN.fullmatch, (*folders, *names)):
+                    _remove(Path(place, name))
             yield
         finally:
             (folder / LOCK).unlink(missing_ok=True)

@@ -286,7 +286,7 @@ def test_data_by_import_path():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("mnist", "give digits, parquet:DIR"),
+        ("mnist", "give digits, hf:DIR, parquet:DIR"),
         ("parquet:/nowhere", "/nowhere does not exist; give parquet:DIR"),
         ("imagefolder:", "holds no image"),
         ("nowhere.at:all", "cannot be imported"),

@@ -39,7 +39,7 @@ from hessian_surgery.report.figure_files import save_figures
 from hessian_surgery.report.write_report import PAGE
 from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.checkpoint import stored_state
-from hessian_surgery.weights.patch import make_patch
+from hessian_surgery.weights.patch import patch_of
 from hessian_surgery.weights.tensorfile import save_tensors
 
 PATCH = "patch.safetensors"
@@ -190,7 +190,6 @@ def write_advised(folder: Path, fronts: Fronts, opened: OpenedModel, advice: Adv
         apply_edits(module, fronts.outputs.head, edits)
     except InputError as reason:
         return f"no patch of {advice.method}: {reason}"
-    file, header = (source.sha256, source.header) if source else ("", "")
-    patch = make_patch(stored_state(opened.model, dtypes), stored_state(module, dtypes), file, header)
+    patch = patch_of(source, stored_state(opened.model, dtypes), stored_state(module, dtypes))
     patch.save(folder / PATCH)
     return f"{PATCH}: {advice.method}, as fitted on the first split"

@@ -13,7 +13,14 @@ from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.output import notes
 from hessian_surgery.cli.reproduce_options import ReproduceOptions
-from hessian_surgery.cli.run_options import ApplyOptions, CardOptions, DemoOptions, ReportOptions, RevertOptions
+from hessian_surgery.cli.run_options import (
+    ApplyOptions,
+    CardOptions,
+    DemoOptions,
+    ExportOptions,
+    ReportOptions,
+    RevertOptions,
+)
 from hessian_surgery.cli.study_options import (
     BulkWalkOptions,
     LinearizationOptions,
@@ -57,6 +64,12 @@ COMMANDS: tuple[Row, ...] = (
     ("card", CardOptions, "card:card", "Print a model card for the patched model, in Hugging Face's format."),
     ("apply", ApplyOptions, "patch:apply", "Patch a checkpoint file."),
     ("revert", RevertOptions, "patch:revert", "Get the original checkpoint file back, byte for byte."),
+    (
+        "export",
+        ExportOptions,
+        "export:export",
+        "Write a run's patched model as an ONNX or torch.export file, and compare their answers.",
+    ),
     ("train", TrainOptions, "train:train", "Train a classifier from scratch, to operate on, and write its weights."),
     (
         "spectrum",

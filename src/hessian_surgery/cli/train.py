@@ -19,6 +19,7 @@ from hessian_surgery.cli.train_options import SHORT_LOSS, TrainOptions
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.images import Preprocessing, channel_statistics
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.readers.hugging_face import Encoding
 from hessian_surgery.data.sources import IMAGE_KINDS
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
@@ -75,7 +76,7 @@ def _open(options: TrainOptions) -> tuple[TrainOptions, OpenedModel, LabelledSet
         raise InputError("calibration_data: train has no use for it; leave out --calibration-data")
     needs = ("training", "calibration" if options.heldout_data is None else "heldout")
     if options.checkpoint is None and options.mean is None and options.std is None and _from_files(options):
-        unscaled = opened_parts(options, Preprocessing(size=options.image_size), needs, halve=False)
+        unscaled = opened_parts(options, Encoding(Preprocessing(size=options.image_size)), needs, halve=False)
         mean, std = (",".join(map(str, values)) for values in channel_statistics(unscaled.training, options.seed))
         options = replace(options, mean=mean, std=std)
     with torch.random.fork_rng(devices=[]):
@@ -96,7 +97,7 @@ def _choose(options: TrainOptions) -> TrainConfig:
     known = (SHORT_LOSS, *LOSSES)
     require(options.loss in known, "loss", options.loss, f"one of {', '.join(known)}")
     return TrainConfig(
-        loss="cross-entropy" if options.loss == SHORT_LOSS else options.loss,  # type: ignore[arg-type]
+        loss="cross-entropy" if options.loss == SHORT_LOSS else options.loss,
         epochs=options.epochs,
         learning_rate=options.learning_rate,
         batch_size=options.batch_size,

@@ -13,6 +13,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.halving import in_parts
+from hessian_surgery.model.label_names import check_label_names
 from hessian_surgery.short_repr import short_repr
 
 BATCH_SIZE = 512
@@ -104,7 +105,10 @@ def answers_of(logits: Tensor, labels: Tensor) -> Answers:
 
 
 def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
-    """Refuse a model that cannot be measured; return a note if it has more outputs than classes."""
+    """Refuse a model that cannot be measured; return a note on outputs without a class, and names.
+
+    The class names of a Hugging Face model must be in the data's order.
+    """
     classifier = classifier.as_inputs_come()
     inputs, _ = next(data.batches(32, classifier.device))
     # Both passes in one block: a second block would restart the random state and hide randomness.
@@ -135,10 +139,11 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
             "switch off whatever is random in its forward pass, such as functional dropout or sampling"
         )
     _refuse_batch_dependence(classifier, inputs, first)
+    notes = [check_label_names(classifier.module, data.classes)]
     if outputs > classes:
         extra = "an answer beyond the classes counts as wrong"
-        return f"the model has {outputs} outputs, the data {classes} classes: {extra}"
-    return None
+        notes.append(f"the model has {outputs} outputs, the data {classes} classes: {extra}")
+    return "; ".join(note for note in notes if note) or None
 
 
 def _refuse_batch_dependence(classifier: Classifier, inputs: Inputs, logits: Tensor) -> None:

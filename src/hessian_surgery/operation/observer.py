@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.schedule import Expected
@@ -15,9 +16,12 @@ class Observer:
         >>> class Told(hs.Observer):
         ...     def iteration(self, record):
         ...         print("iteration", record.iteration)
+        ...     def end(self, outcome):
+        ...         print(outcome.verdict.outcome)
         >>> parts = {"training_data": train, "calibration_data": calibration}
         >>> _ = hs.operate(model, **parts, heldout_data=heldout, observer=Told())
         iteration 1
+        better
     """
 
     def remark(self, text: str) -> None:
@@ -43,6 +47,9 @@ class Observer:
 
     def iteration(self, record: IterationRecord) -> None:
         """Take note of a finished iteration."""
+
+    def end(self, outcome: Any) -> None:
+        """Take note of the finished operation, an `Outcome`; the patched weights are in place."""
 
 
 @contextmanager

@@ -16,6 +16,9 @@ from hessian_surgery.version import __version__
 # What YAML forbids between quotes, and JSON does not escape.
 UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
+# The Hub's names for what a classifier of such samples does.
+TASKS = {"images": "image-classification", "texts": "text-classification"}
+
 
 def model_card(run: Run) -> str:
     """Write the card as Markdown with YAML metadata at its head."""
@@ -58,8 +61,9 @@ def _head(run: Run, title: str) -> str:
         ("standard_deviation", "standard deviation of the class accuracies", after.sigma),
     ]
     metrics += _parts(run, after)
-    task = "image-classification" if run.findings.noun == "images" else "other"
-    lines = ["---", "library_name: pytorch", f"pipeline_tag: {task}"]
+    task = TASKS.get(run.findings.noun, "other")
+    library = "transformers" if str(run.config["inputs"].get("model", "")).startswith("hf:") else "pytorch"
+    lines = ["---", f"library_name: {library}", f"pipeline_tag: {task}"]
     lines += ["tags:", "- hessian-surgery", "- class-imbalance", f"- {task}"]
     lines += ["metrics:", "- accuracy", "model-index:", f"- name: {_quoted(title)}", "  results:"]
     lines += ["  - task:", f"      type: {task}", "    dataset:"]

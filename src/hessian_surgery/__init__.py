@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hessian_surgery.curvature.search import SpikeSearch
     from hessian_surgery.data.datamodule import datamodule_parts
     from hessian_surgery.data.labelled import LabelledSet, as_labelled
+    from hessian_surgery.data.leaks import drop_shared
     from hessian_surgery.data.readers.digits import digits
     from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
     from hessian_surgery.errors import InputError
@@ -135,6 +136,7 @@ __all__ = [
     "diagnose",
     "diagnosis_callback",
     "digits",
+    "drop_shared",
     "effective_rank_study",
     "export",
     "finetune",
@@ -181,6 +183,7 @@ _PLACES = {
     "curvature.search": "SpikeSearch",
     "data.datamodule": "datamodule_parts",
     "data.labelled": "LabelledSet as_labelled",
+    "data.leaks": "drop_shared",
     "data.readers.digits": "digits",
     "data.splits": "cap_per_class hessian_batch stratified_split",
     "errors": "InputError",

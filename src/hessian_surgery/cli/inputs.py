@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hessian_surgery.cli.choices import LOSSES
 from hessian_surgery.cli.configs import given_options
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import notes
@@ -20,6 +21,7 @@ from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.pretrained import Pretrained, open_pretrained, with_label_names
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.model.vision import OwnPreprocessing, VisionModel, build_vision, find_vision
+from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.parse_numbers import parse_numbers
 from hessian_surgery.weights.checkpoint import Checkpoint, load_weights, read_checkpoint
 
@@ -86,6 +88,17 @@ def open_model(
     given = {name: str(value) for name, value in given_options(options).items() if name in names}
     remarks = _remarks(options, checkpoint, fresh, encoding)
     return OpenedModel(module.to(device), parts, checkpoint, given, remarks)
+
+
+def with_trained_loss(config: OperationConfig, given: str | None, opened: OpenedModel) -> OperationConfig:
+    """The config with the loss that the checkpoint says it was trained with, if none was given.
+
+    Only spikes depend on it. What the file says is left alone if it names no loss of ours.
+    """
+    known = opened.checkpoint.metadata.get("loss") if opened.checkpoint else None
+    if given is not None or known not in LOSSES or not config.uses_spikes:
+        return config
+    return replace(config, search=replace(config.search, loss=known))  # type: ignore[arg-type]
 
 
 def _pretrained(options: InputOptions, fresh: bool) -> Pretrained | None:

@@ -1,5 +1,6 @@
-"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 any other error."""
+"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 other errors."""
 
+import signal
 import sys
 from typing import Annotated, TypeAlias
 
@@ -160,8 +161,22 @@ app.add_typer(studies, name="study")
 
 def main() -> None:
     """Run the command line. Bad input gives one line on stderr and exit code 2."""
+    asked_to_end = []
+
+    def end(*_: object) -> None:
+        # As after Ctrl-C: locks and half-written files go, and a note says how to go on.
+        asked_to_end.append(signal.SIGTERM)
+        raise KeyboardInterrupt
+
+    usual = signal.signal(signal.SIGTERM, end)
     try:
         app()
     except InputError as error:
         notes().print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
+    except SystemExit:
+        if asked_to_end:
+            sys.exit(128 + signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, usual)

@@ -27,6 +27,9 @@ class Observer:
     def remark(self, text: str) -> None:
         """Take note of what a person should know before the work begins."""
 
+    def reading(self, done: int, total: int) -> None:
+        """Take note that `done` of `total` samples of a part of the data have been read."""
+
     def expect(self, stages: Callable[[], Sequence[Expected]], in_seconds: bool = True) -> None:
         """Take note that the input has been checked; `stages` says what is to come, if called.
 

@@ -100,8 +100,8 @@ def operate(
     with watched(observer, progress) as observer:
         counted = config_to_count(config, criteria)
         check_memory(as_classifier(model), training, calibration, heldout, counted)
-        inputs = check_inputs(model, training, calibration, config)
-        checked = check_judge(inputs, training, heldout, folds)
+        inputs = check_inputs(model, training, calibration, config, progress=observer.reading)
+        checked = check_judge(inputs, training, heldout, folds, observer.reading)
         costed = replace(inputs, config=counted)
         observer.expect(partial(expected_operation, costed, training, checked.heldout, folds, front))
         return _begin(inputs, checked, criteria, front, kept, observer, started)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import hessian_surgery as hs
+from hessian_surgery.curvature.memory import input_bytes, saved_bytes
 from hessian_surgery.data.data_hash import data_hash, image_hashes
 from hessian_surgery.data.splits import join_sets
 
@@ -86,6 +87,13 @@ def test_more_samples_than_are_read_at_once():
     assert held.in_memory
     shapes = [inputs["input_ids"].shape for inputs, _ in held.batches(4, torch.device("cpu"))]
     assert {tuple(shape) for shape in shapes} == {(4, 4), (4, 7), (4, 6), (4, 5)} | {tuple(shapes[-1])}
+
+
+def test_memory_counts_padding():
+    long_last = hs.as_labelled(loader(made([1] * 7 + [8])))
+    assert input_bytes(long_last) == 8 * 8 * 2  # eight tokens and eight marks, of eight bytes
+    assert saved_bytes(hs.Classifier(Mean()), long_last) > 8 * 4 * 4
+    assert input_bytes(long_last.resident().subset(torch.tensor([0]))) == 8 * 2
 
 
 def test_two_sets_are_joined():

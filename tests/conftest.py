@@ -1,5 +1,6 @@
 """Small nets in float64, whose Hessians fit in memory, and a net trained on digits."""
 
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -27,6 +28,12 @@ from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.surrogate import Surrogate
 from hugging_face_folders import make_folders
+
+# Here and in processes that tests start: what is done before the first import of torchvision.
+SITE = str(Path(__file__).parent / "site")
+sys.path.append(SITE)
+importlib.import_module("torchvision_operators")
+os.environ["PYTHONPATH"] = os.pathsep.join([SITE, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
 

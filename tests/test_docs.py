@@ -19,6 +19,7 @@ from torch.utils.data import TensorDataset
 
 import hessian_surgery as hs
 from conftest import operate
+from extras import extra
 from hessian_surgery.cli.compare import choose_protocol
 from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.configs import choose_config, refuse_unused
@@ -39,10 +40,26 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Recipes for these libraries build on each other, and run only where the libraries are.
 LIBRARIES = ("transformers", "peft")
 NEEDS = re.compile(rf"^from ({'|'.join(LIBRARIES)}) import", re.MULTILINE)
+# What a block needs, by what it holds; without that it is skipped.
+OPTIONAL = {
+    ".onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "import mlflow": ("mlflow",),
+    "torch.utils.tensorboard": ("tensorboard",),
+    "import lightning": ("lightning",),
+    "import peft": ("peft",),
+}
+
+
+def needed(code: str) -> list[pytest.MarkDecorator]:
+    """Marks for a block: what optional packages it needs."""
+    packages = [package for text, needs in OPTIONAL.items() if text in code for package in needs]
+    return extra(*packages) if packages else []
+
+
 # The guide to Hugging Face: its blocks run in a test of their own.
 GUIDE = "docs/guides/hugging-face.md"
 BLOCKS = [
-    pytest.param(code, id=f"{name}-{i}")
+    pytest.param(code, id=f"{name}-{i}", marks=needed(code))
     for name, text in PAGES.items()
     for i, code in enumerate(PYTHON.findall(text))
     if name != GUIDE and not NEEDS.search(code)
@@ -72,6 +89,7 @@ COMMANDS = [
 @pytest.mark.parametrize("code", BLOCKS)
 def test_block_runs(code, trained, digits_parts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     test = TensorDataset(digits_parts.heldout.inputs(), digits_parts.heldout.labels)
     given = {"model": trained, "train": digits_parts.training, "test": test}
     exec(compile(code, "block", "exec"), given)

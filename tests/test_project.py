@@ -29,6 +29,7 @@ RANKS = (
     "paper",
     "baselines",
     "report",
+    "serve",
     "comparison",
     "studies",
     "reproduce",

@@ -45,3 +45,5 @@ def import_extra(package: str, argument: str, extra: str) -> Any:
         raise InputError(
             f"{argument}: it needs {package}, which is not installed; pip install 'hessian-surgery[{extra}]'"
         ) from error
+    except RuntimeError as error:  # as torchvision raises beside another build of torch
+        raise InputError(f"{argument}: {package} is installed but cannot be imported: {error}") from error

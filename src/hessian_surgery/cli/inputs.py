@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hessian_surgery.cli.choices import LOSSES
 from hessian_surgery.cli.configs import given_options
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import notes
@@ -19,6 +20,8 @@ from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.pretrained import Pretrained, open_pretrained, with_label_names
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
+from hessian_surgery.model.vision import OwnPreprocessing, VisionModel, build_vision, find_vision
+from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.parse_numbers import parse_numbers
 from hessian_surgery.weights.checkpoint import Checkpoint, load_weights, read_checkpoint
 
@@ -69,20 +72,33 @@ def open_model(
     if options.model is None:
         raise InputError("model: missing; give --model, such as resnet50 or package.module:factory")
     device = choose_device(options.device)
-    pretrained = _pretrained(options, fresh)
+    pretrained, vision = _pretrained(options, fresh), find_vision(options.model)
     checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
-    encoding = _encoding(pretrained, checkpoint, options)
+    encoding = _encoding(pretrained, vision, checkpoint, options)
     parts = opened_parts(options, encoding, needs, halve)
     if pretrained is not None:
         module, checkpoint = pretrained.model, pretrained.checkpoint
         parts = Parts(**{name: with_label_names(part, module) for name, part in vars(parts).items()})
+    elif vision is not None and checkpoint is None and not fresh:
+        module = vision.trained().eval()
     else:
-        module = build_model(options.model, _outputs(checkpoint, len(parts.calibration.classes)))
+        module = _built(options.model, vision, checkpoint, len(parts.calibration.classes))
         _load(module, checkpoint, options.model, fresh)
     names = {own.name for own in fields(InputOptions)} - {"seed"}
     given = {name: str(value) for name, value in given_options(options).items() if name in names}
     remarks = _remarks(options, checkpoint, fresh, encoding)
     return OpenedModel(module.to(device), parts, checkpoint, given, remarks)
+
+
+def with_trained_loss(config: OperationConfig, given: str | None, opened: OpenedModel) -> OperationConfig:
+    """The config with the loss that the checkpoint says it was trained with, if none was given.
+
+    Only spikes depend on it. What the file says is left alone if it names no loss of ours.
+    """
+    known = opened.checkpoint.metadata.get("loss") if opened.checkpoint else None
+    if given is not None or known not in LOSSES or not config.uses_spikes:
+        return config
+    return replace(config, search=replace(config.search, loss=known))  # type: ignore[arg-type]
 
 
 def _pretrained(options: InputOptions, fresh: bool) -> Pretrained | None:
@@ -95,6 +111,13 @@ def _pretrained(options: InputOptions, fresh: bool) -> Pretrained | None:
     if fresh:
         raise InputError(f"model: {options.model} is trained already; train it further with transformers, not here")
     return open_pretrained(place)
+
+
+def _built(name: str, vision: VisionModel | None, checkpoint: Checkpoint | None, classes: int) -> nn.Module:
+    """Build the model: with as many outputs as the checkpoint has, or one for each class."""
+    if vision is not None:
+        return build_vision(vision, classes, checkpoint.weights if checkpoint else None)
+    return build_model(name, _outputs(checkpoint, classes))
 
 
 def _load(module: nn.Module, checkpoint: Checkpoint | None, name: str, fresh: bool) -> None:
@@ -158,8 +181,11 @@ def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool, 
     specs = (options.data, options.training_data, options.calibration_data, options.heldout_data)
     kinds = IMAGE_KINDS if encoding.texts else (*IMAGE_KINDS, HUGGING_FACE)
     images = any(spec and spec.partition(":")[0] in kinds for spec in specs)
+    prepared = encoding.preprocessing
+    if images and isinstance(prepared, OwnPreprocessing):
+        remarks.append(f"note: images are prepared as {options.model} does by default; --image-size says otherwise")
     known = options.mean is not None or (checkpoint and checkpoint.normalization())
-    if images and not known and type(encoding.preprocessing) is Preprocessing:
+    if images and not known and prepared == Preprocessing(size=prepared.size):
         remarks.append(
             "note: images are scaled to [0, 1] and not normalised: neither --mean and --std nor the checkpoint say how"
         )
@@ -172,9 +198,15 @@ def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:
     return classes if bias is None else len(bias)
 
 
-def _encoding(pretrained: Pretrained | None, checkpoint: Checkpoint | None, options: InputOptions) -> Encoding:
+def _encoding(
+    pretrained: Pretrained | None, vision: VisionModel | None, checkpoint: Checkpoint | None, options: InputOptions
+) -> Encoding:
     """How the model takes images and texts; options about images come before its own processor."""
     chosen = _preprocessing(checkpoint, options)
+    if vision is not None and chosen == Preprocessing():
+        return Encoding(vision.preprocessing)
+    if vision is not None and chosen == Preprocessing(size=chosen.size):
+        return Encoding(replace(chosen, mean=vision.preprocessing.mean, std=vision.preprocessing.std))
     if pretrained is None:
         return Encoding(chosen)
     own = pretrained.encoding

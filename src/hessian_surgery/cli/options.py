@@ -10,7 +10,7 @@ from hessian_surgery.cli.choices import DATA, DATA_KINDS, LOSSES, MODELS, PLACES
 from hessian_surgery.cli.groups import COMPARISON, GOAL, MACHINE, MODEL, OPERATION, OUTPUT, SPIKES, flag, option
 
 # What stands for a network in help texts.
-NETWORK = f"[{'|'.join(MODELS)}|hf:DIR|MODULE:FACTORY]"
+NETWORK = f"[{'|'.join(MODELS)}|hf:DIR|timm:NAME|torchvision:NAME|MODULE:FACTORY]"
 
 Json: TypeAlias = Annotated[bool, flag(OUTPUT, "Print one JSON object on stdout, and nothing else.", "--json")]
 Seed: TypeAlias = Annotated[int, option(MACHINE, "Seed of every random draw.", "N", minimum=0)]

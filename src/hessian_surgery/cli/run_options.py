@@ -63,3 +63,22 @@ class RevertOptions:
     patched: Annotated[Path, typer.Argument(metavar="PATCHED", help="The patched file or model folder.")]
     patch: Patch
     out: OutputFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The options of `export`."""
+
+    run: RunFolder
+    out: Annotated[Path, option(OUTPUT, "File to write: .onnx, or .pt2 for torch.export; it must not exist.", "FILE")]
+    base: Annotated[
+        Path | None,
+        option(
+            OUTPUT,
+            "Change only the biases in this ONNX file of the starting model.",
+            "FILE",
+            name="--from",
+            default="none; the whole model is exported",
+        ),
+    ] = None
+    as_json: Json = False

@@ -13,7 +13,8 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.data.ragged import Ragged
 from hessian_surgery.data.sampling import sampled_dataset
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
+from hessian_surgery.types import Progress
 
 Noun: TypeAlias = Literal["images", "texts", "samples"]
 
@@ -93,8 +94,8 @@ class LabelledSet:
         """All inputs, stacked."""
         return self.fetch(torch.arange(len(self)))
 
-    def resident(self, device: torch.device | str = "cpu") -> "LabelledSet":
-        """The same samples, read now and kept on `device`.
+    def resident(self, device: torch.device | str = "cpu", progress: Progress | None = None) -> "LabelledSet":
+        """The same samples, read now and kept on `device`; `progress` is told of samples read.
 
         Samples that differ in length stay in host memory; each batch is padded and moved.
         """
@@ -104,11 +105,15 @@ class LabelledSet:
             if isinstance(held, Ragged):
                 return replace(self, fetch=held.fetch, in_memory=True, ragged=held)
         else:
-            held = self._stacked(place)
+            held = self._stacked(place, progress)
         return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True, ragged=None)
 
-    def _stacked(self, device: torch.device) -> Inputs:
-        parts = [batches.move(self.fetch(chunk), device) for chunk in self._chunks(CHUNK)]
+    def _stacked(self, device: torch.device, progress: Progress | None) -> Inputs:
+        parts = []
+        for number, chunk in enumerate(self._chunks(CHUNK)):
+            if progress is not None:
+                progress(number * CHUNK, len(self))
+            parts.append(batches.move(self.fetch(chunk), device))
         try:
             return batches.join(parts)
         except RuntimeError as error:
@@ -185,12 +190,16 @@ def _from_dataset(dataset: Any, collate: Collate, classes: Sequence[str] | None)
         raise InputError("data: an iterable dataset cannot be split; give a map-style dataset or stacked tensors")
 
     def read(positions: Tensor) -> tuple[Inputs, Tensor]:
-        return _separate(stack([dataset[i] for i in positions.tolist()], collate))
+        try:
+            samples = [dataset[i] for i in positions.tolist()]
+        except OSError as error:
+            raise FileError(f"data: a sample cannot be read: {error}; give the data where it can be read") from error
+        return _separate(stack(samples, collate))
 
     targets = _known_targets(dataset)
     if targets is None:
         chunks = torch.arange(len(dataset)).split(CHUNK)
-        targets = torch.cat([read(chunk)[1].reshape(-1) for chunk in chunks]) if len(dataset) else []
+        targets = torch.cat([_one_each(read(chunk)[1]).reshape(-1) for chunk in chunks]) if len(dataset) else []
     labels = _check_labels(torch.as_tensor(targets))
     if classes is None:
         classes = _known_names(dataset)
@@ -232,7 +241,18 @@ def _separate(batch: Any) -> tuple[Inputs, Tensor]:
     raise InputError(f"data: a sample is a {type(batch).__name__}; it must be (input, label) or a dict with 'label'")
 
 
+def _one_each(labels: Tensor) -> Tensor:
+    """The labels of n samples; those of several classes at once are refused."""
+    if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] > 1:
+        raise InputError(
+            f"data: a sample has {labels.shape[1]} labels; a multi-label model cannot be operated on: "
+            "give one class for each sample"
+        )
+    return labels
+
+
 def _check_labels(labels: Tensor) -> Tensor:
+    labels = _one_each(labels)
     if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
         raise InputError(
             f"data: labels are {labels.dtype} of shape {tuple(labels.shape)}; give whole numbers of shape (N,)"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from hessian_surgery.data.class_names import common_names
+from hessian_surgery.data.datamodule import datamodule_sets, is_datamodule
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.readers.cifar import read_cifar
@@ -104,7 +106,9 @@ def open_data(
     if train is None or missing:
         raise InputError(_lacking(spec, whole, missing))
     nothing = train.subset(torch.empty(0, dtype=torch.int64))
-    return Parts(*_same_classes(*(nothing if part is None else part for part in found.values())))
+    opened_parts = [nothing if part is None else part for part in found.values()]
+    names = common_names({f"{name}_data": part.classes for name, part in zip(PARTS, opened_parts, strict=True)})
+    return Parts(*(replace(part, classes=names) for part in opened_parts))
 
 
 def _require_two(decides: str | None, judges: str | None) -> None:
@@ -178,6 +182,8 @@ def open_source(
         return source_of(read_hugging_face(place, encoding or Encoding(preprocessing)), f"data: {spec}")
     if place:
         found = call_object(spec, "data")
+        if is_datamodule(found):
+            return source_of(datamodule_sets(found), f"data: {spec}")
         if isinstance(found, tuple) and len(found) == 2 and not hasattr(found[1], "ndim"):
             return Source(as_labelled(found[0]), as_labelled(found[1]))
         return Source(None, None, as_labelled(found))
@@ -221,15 +227,3 @@ def _imagefolder(place: Path, preprocessing: Preprocessing) -> Source:
     if source.train is None and source.test is None:
         return Source(None, None, read_imagefolder(place, preprocessing))
     return source
-
-
-def _same_classes(*parts: LabelledSet) -> list[LabelledSet]:
-    """Give all parts the longest list of class names; the others must be the start of it."""
-    names = max((part.classes for part in parts), key=len)
-    for part in parts:
-        if part.classes != names[: len(part.classes)]:
-            one, other = next(pair for pair in zip(part.classes, names, strict=False) if pair[0] != pair[1])
-            raise InputError(
-                f"data: its parts have different classes, {one!r} in one and {other!r} in another; rename one of them"
-            )
-    return [replace(part, classes=names) for part in parts]

@@ -12,6 +12,7 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.halving import in_parts
 from hessian_surgery.model.label_names import check_label_names
 from hessian_surgery.short_repr import short_repr
 
@@ -46,6 +47,8 @@ def compute_logits(
 ) -> Tensor:
     """Compute logits (N, C) in evaluation mode, in the set's order; on the CPU, in float32.
 
+    A batch that does not fit in memory goes through in parts.
+
     Args:
         classifier: the model.
         data: the N images.
@@ -53,7 +56,8 @@ def compute_logits(
         forward: function from a batch to its logits; by default `batch_logits`.
     """
     # Not in inference mode: what a module caches there cannot be differentiated later.
-    forward = forward or partial(batch_logits, classifier)
+    plain = partial(batch_logits, classifier)
+    forward = in_parts(forward or plain, torch.cat, plain)
     with classifier.evaluating(), torch.no_grad():
         shown = data.batches(batch_size, classifier.device)
         return torch.cat([forward(inputs) for inputs, _ in shown]).cpu()

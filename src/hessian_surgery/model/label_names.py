@@ -1,4 +1,4 @@
-"""The class names that a Hugging Face model holds, beside those of the data."""
+"""The class names that a model holds, beside those of the data."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,13 @@ UNNAMED = re.compile(r"LABEL_\d+")
 
 
 def label_names(module: nn.Module) -> tuple[str, ...] | None:
-    """The names in `config.id2label`, in the order of the outputs; None if there are none."""
+    """The class names of the outputs, in their order; None if the model holds none.
+
+    They are in `class_names`, or, as Hugging Face's are, in `config.id2label`.
+    """
+    own = getattr(module, "class_names", None)
+    if isinstance(own, list | tuple) and own:
+        return tuple(map(str, own))
     labels = getattr(getattr(module, "config", None), "id2label", None)
     if not isinstance(labels, Mapping) or not labels:
         return None
@@ -43,6 +49,11 @@ def check_label_names(module: nn.Module, classes: tuple[str, ...]) -> str | None
     at = next(i for i, pair in enumerate(zip([*own, *others], others, strict=False)) if pair[0] != pair[1])
     theirs = repr(names[at]) if at < len(names) else "not there"
     raise InputError(
-        f"model: its class {at} is {theirs} (id2label), but the data's is {classes[at]!r}; "
+        f"model: its class {at} is {theirs} ({_place(module)}), but the data's is {classes[at]!r}; "
         "give data with the model's classes in the model's order"
     )
+
+
+def _place(module: nn.Module) -> str:
+    """Where a model holds its class names."""
+    return "class_names" if getattr(module, "class_names", None) else "id2label"

@@ -2,7 +2,9 @@
 
 import json
 import re
+from pathlib import PurePath
 
+from hessian_surgery.data.sources import IMAGE_KINDS
 from hessian_surgery.evidence.metrics import Metrics
 from hessian_surgery.markup import writable
 from hessian_surgery.report.deciles import group_name
@@ -41,11 +43,17 @@ def model_card(run: Run) -> str:
     return "\n\n".join(part for part in said if part) + "\n"
 
 
+def _data_name(spec: str) -> str:
+    """The name of a data set, without the folder that it lies in on this machine."""
+    kind, _, place = spec.partition(":")
+    return PurePath(place).name or kind if kind in IMAGE_KINDS else spec
+
+
 def _head(run: Run, title: str) -> str:
     """The YAML metadata: tags, and a model-index with results for all images and each class."""
     after = run.findings.heldout.metrics()[1]
     given = (run.config["inputs"].get(name) for name in ("data", "heldout_data", "calibration_data"))
-    data = str(next((name for name in given if name), "held-out images"))
+    data = _data_name(str(next((name for name in given if name), "held-out images")))
     metrics: list[tuple[str, str, float]] = [
         ("accuracy", "accuracy", after.accuracy),
         ("balanced_accuracy", "balanced accuracy", after.balanced_accuracy),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from hessian_surgery.errors import InputError
+from hessian_surgery.weights.adapter import own_state
 from hessian_surgery.weights.folder import folder_sha256, read_headers, weight_files
 from hessian_surgery.weights.tensorfile import file_sha256, read_header, read_tensors
 
@@ -133,9 +134,9 @@ def plain_names(state: Mapping[str, Tensor]) -> dict[str, str]:
 def stored_state(module: nn.Module, dtypes: Mapping[str, torch.dtype] | None) -> dict[str, Tensor]:
     """A copy of a module's state on the CPU, with the names and dtypes that it is stored with.
 
-    By default these are the module's own.
+    By default these are the module's own. Of a peft model it is its adapter's state.
     """
-    state = module.state_dict()
+    state = own_state(module)
     if dtypes is None:
         dtypes = {name: tensor.dtype for name, tensor in state.items()}
     return {name: state[name].detach().cpu().to(dtype, copy=True) for name, dtype in dtypes.items()}

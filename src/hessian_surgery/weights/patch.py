@@ -14,6 +14,8 @@ from hessian_surgery.weights.folder import as_text
 from hessian_surgery.weights.tensorfile import file_bytes, read_tensors, save_tensors, weights_sha256
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# What the counters of BatchNorm's batches are called; they play no part in evaluation mode.
+COUNTER = "num_batches_tracked"
 FORMAT = "hessian-surgery patch 1"
 NAMES = ("base_weights", "patched_weights", "base_file", "base_header")
 
@@ -40,18 +42,23 @@ class WeightPatch:
     base_folder: str = ""
 
     def apply(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Turn the base weights into the patched ones; refuse any other weights."""
-        if weights_sha256(weights) != self.base_weights:
-            hint = "; they are patched already" if weights_sha256(weights) == self.patched_weights else ""
+        """Turn the base weights into the patched ones; refuse any other weights.
+
+        BatchNorm's counters, which files of torch 0.4 lack, may be there beside the base weights.
+        """
+        known = _known_as(weights, self.base_weights)
+        if known is None:
+            hint = "; they are patched already" if _known_as(weights, self.patched_weights) else ""
             raise InputError(f"patch: it was made for other weights than these{hint}")
-        return self._toggle(weights, self.patched_weights)
+        return dict(weights) | self._toggle(known, self.patched_weights)
 
     def revert(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Turn the patched weights back into the base; refuse any other weights."""
-        if weights_sha256(weights) != self.patched_weights:
-            hint = "; they are the base already" if weights_sha256(weights) == self.base_weights else ""
+        known = _known_as(weights, self.patched_weights)
+        if known is None:
+            hint = "; they are the base already" if _known_as(weights, self.base_weights) else ""
             raise InputError(f"patch: it does not make these weights{hint}")
-        return self._toggle(weights, self.base_weights)
+        return dict(weights) | self._toggle(known, self.base_weights)
 
     def _toggle(self, weights: Mapping[str, Tensor], expected: str) -> dict[str, Tensor]:
         try:
@@ -118,6 +125,12 @@ def load_patch(path: Path) -> WeightPatch:
     if metadata.get("patch") != FORMAT:
         raise InputError(f"patch: {path} is not a patch of this program; give a run's patch.safetensors")
     return WeightPatch(bits, **{name: metadata[name] for name in NAMES}, base_folder=metadata.get("base_folder", ""))
+
+
+def _known_as(weights: Mapping[str, Tensor], sha256: str) -> Mapping[str, Tensor] | None:
+    """The weights if they have this hash, with BatchNorm's counters or without; else None."""
+    without = {name: tensor for name, tensor in weights.items() if not name.endswith(COUNTER)}
+    return next((own for own in (weights, without) if weights_sha256(own) == sha256), None)
 
 
 def _xor(one: Tensor, other: Tensor) -> Tensor:

@@ -101,7 +101,7 @@ def test_two_sets_are_joined():
     both = join_sets(first, second)
     assert len(both) == 6
     assert both.fetch(torch.tensor([0, 5]))["input_ids"].shape == (2, 4)
-    with pytest.raises(hs.InputError, match="heldout_data: 1 image"):
+    with pytest.raises(hs.InputError, match="heldout_data: 1 text is in calibration_data"):
         join_sets(first, first.subset(torch.tensor([1])))
 
 

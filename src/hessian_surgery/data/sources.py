@@ -106,9 +106,13 @@ def open_data(
     if train is None or missing:
         raise InputError(_lacking(spec, whole, missing))
     nothing = train.subset(torch.empty(0, dtype=torch.int64))
-    opened_parts = [nothing if part is None else part for part in found.values()]
-    names = common_names({f"{name}_data": part.classes for name, part in zip(PARTS, opened_parts, strict=True)})
-    return Parts(*(replace(part, classes=names) for part in opened_parts))
+    return _same_classes({name: nothing if part is None else part for name, part in found.items()})
+
+
+def _same_classes(parts: Mapping[str, LabelledSet]) -> Parts:
+    """The parts, all with the same class names."""
+    names = common_names({f"{name}_data": part.classes for name, part in parts.items()})
+    return Parts(*(replace(part, classes=names) for part in parts.values()))
 
 
 def _require_two(decides: str | None, judges: str | None) -> None:

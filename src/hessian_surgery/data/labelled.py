@@ -13,6 +13,7 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.data.sampling import sampled_dataset
 from hessian_surgery.errors import InputError
+from hessian_surgery.ranks import Ranks
 
 Noun: TypeAlias = Literal["images", "samples"]
 
@@ -94,9 +95,13 @@ class LabelledSet:
             ) from error
         return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True)
 
-    def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
-        """Inputs and labels in order, at most `size` samples at a time, on `device`."""
-        for chunk in self._chunks(size):
+    def batches(self, size: int, device: torch.device, ranks: Ranks | None = None) -> Iterator[tuple[Inputs, Tensor]]:
+        """Inputs and labels in order, at most `size` samples at a time, on `device`.
+
+        With `ranks`, only the batches that are this rank's turn.
+        """
+        chunks = self._chunks(size)
+        for chunk in chunks if ranks is None else chunks[ranks.rank :: ranks.size]:
             yield batches.move(self.fetch(chunk), device), batches.move_tensor(self.labels[chunk], device)
 
     def _chunks(self, size: int) -> Sequence[Tensor]:

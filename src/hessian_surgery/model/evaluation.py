@@ -10,8 +10,10 @@ from torch import Tensor
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.distributed import join_batches, together
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.ranks import present
 from hessian_surgery.short_repr import short_repr
 
 BATCH_SIZE = 512
@@ -54,8 +56,16 @@ def compute_logits(
     # Not in inference mode: what a module caches there cannot be differentiated later.
     forward = forward or partial(batch_logits, classifier)
     with classifier.evaluating(), torch.no_grad():
-        shown = data.batches(batch_size, classifier.device)
-        return torch.cat([forward(inputs) for inputs, _ in shown]).cpu()
+        return rows_of(forward, data, batch_size, classifier.device).cpu()
+
+
+def rows_of(function: Callable[[Inputs], Tensor], data: LabelledSet, batch_size: int, device: torch.device) -> Tensor:
+    """The rows (N, …) that a function gives for all samples, batch by batch, in the set's order.
+
+    Ranks take turns at whole batches: so each row is the same, bit for bit, however many there are.
+    """
+    mine = together(lambda: [function(inputs) for inputs, _ in data.batches(batch_size, device, present())])
+    return join_batches(mine, len(data), batch_size, device)
 
 
 def batch_logits(classifier: Classifier, inputs: Inputs) -> Tensor:

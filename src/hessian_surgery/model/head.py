@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.distributed import join_batches, together
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits
+from hessian_surgery.ranks import present
 
 
 @dataclass(frozen=True)
@@ -71,19 +73,22 @@ def compute_features(
 
     In evaluation mode, without gradients; on the CPU, in float32.
     """
-    features: list[Tensor] = []
-    logits: list[Tensor] = []
+    device = classifier.device
     latest: list[Tensor] = []
 
     def keep(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         latest[:] = [arguments[0].float().cpu()]
 
+    def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
+        logits = batch_logits(classifier, inputs).cpu()
+        return latest[0], logits
+
     hook = head.module.register_forward_pre_hook(keep)
     try:
         with classifier.evaluating(), torch.no_grad():
-            for inputs, _ in data.batches(batch_size, classifier.device):
-                logits.append(batch_logits(classifier, inputs).cpu())
-                features += latest
+            mine = together(lambda: [forward(inputs) for inputs, _ in data.batches(batch_size, device, present())])
     finally:
         hook.remove()
-    return torch.cat(features), torch.cat(logits)
+    features, logits = ([pair[i] for pair in mine] for i in (0, 1))
+    host = torch.device("cpu")
+    return join_batches(features, len(data), batch_size, host), join_batches(logits, len(data), batch_size, host)

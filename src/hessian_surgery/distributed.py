@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hessian_surgery.errors import InputError, require
+from hessian_surgery.errors import InputError, RankLost, require
 from hessian_surgery.parse_numbers import parse_number
 from hessian_surgery.ranks import Ranks, acting, launched, present
 
@@ -33,10 +33,6 @@ KINDS: dict[str, type[Exception]] = {
     "missing": NotImplementedError,
     "other": RuntimeError,
 }
-
-
-class RankLost(RuntimeError):
-    """Another rank has ended, or has not answered in time."""
 
 
 @contextmanager
@@ -62,12 +58,11 @@ def joined() -> Iterator[Ranks]:
     own = not dist.is_initialized()
     if own:
         _open_group(ranks)
-    try:
-        with acting(replace(ranks, joined=True)) as shared:
-            yield shared
-    finally:
-        if own:
-            dist.destroy_process_group()
+    with acting(replace(ranks, joined=True)) as shared:
+        yield shared
+    # Not after an error: closing would wait for ranks that may be gone.
+    if own:
+        dist.destroy_process_group()
 
 
 def _open_group(ranks: Ranks) -> None:
@@ -180,20 +175,23 @@ def join_batches(mine: Sequence[Tensor], count: int, size: int, device: torch.de
     return parts.transpose(0, 1).reshape(-1, *width)[:count]
 
 
-def together(work: Callable[[], Value]) -> Value:
-    """Do work on every rank; if it fails on one, it fails on all, so that none waits for it.
+@contextmanager
+def together() -> Iterator[None]:
+    """A block that fails on all ranks if it fails on one, so that none waits for it.
 
-    A rank that has no error of its own raises an error like that of the first rank that has one.
+    A rank without an error of its own raises one like that of the first rank that has one. The
+    block must not exchange anything.
     """
     if not present().joined:
-        return work()
+        yield
+        return
     failed: Exception | None = None
     try:
-        result = work()
+        yield
     except (RuntimeError, InputError) as error:
         failed = error
     if least([0 if failed else 1]) == [1]:
-        return result
+        return
     told: list[Any] = [None] * present().size
     with _exchange():
         dist.all_gather_object(told, None if failed is None else (_kind(failed), str(failed)))
@@ -216,5 +214,5 @@ def _exchange() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise RankLost(f"another rank has ended or does not answer ({reason})") from error
+        why = "did not answer in time" if "imed out" in str(error) else "has ended"
+        raise RankLost(f"another rank {why}") from error

@@ -11,6 +11,10 @@ class InputError(ValueError):
     """
 
 
+class RankLost(RuntimeError):
+    """Another rank of a `torchrun` has ended, or has not answered in time."""
+
+
 def require(holds: bool, argument: str, value: object, needed: str) -> None:
     """Raise an InputError with the argument, what it got and what it must be, unless it holds."""
     if not holds:

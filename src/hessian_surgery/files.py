@@ -4,35 +4,46 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
+from hessian_surgery.distributed import together, wait_for_all
 from hessian_surgery.errors import InputError
+from hessian_surgery.ranks import present
 
 LOCK = ".lock"
 
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; the file written there replaces `path` on success."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield beside
-        beside.chmod(0o666 & ~_umask())  # safetensors lets only the owner read its files
-        os.replace(beside, path)
-    except (OSError, SafetensorError, RuntimeError) as error:
-        # torch.save raises a RuntimeError if the disk is full.
-        if isinstance(error, RuntimeError) and not beside.exists():
-            raise
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise InputError(f"out: {path} cannot be written: {reason}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+    """Give a temporary path beside `path`; the file written there replaces `path` on success.
+
+    Only the first rank writes: what others write is dropped. None goes on before the file is there,
+    or overtakes it: so all ranks find the same files at each place of the program.
+    """
+    wait_for_all()
+    with together():
+        if not present().writes:
+            yield Path(os.devnull)
+            return
+        beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield beside
+            beside.chmod(0o666 & ~_umask())  # safetensors lets only the owner read its files
+            os.replace(beside, path)
+        except (OSError, SafetensorError, RuntimeError) as error:
+            # torch.save raises a RuntimeError if the disk is full.
+            if isinstance(error, RuntimeError) and not beside.exists():
+                raise
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            raise InputError(f"out: {path} cannot be written: {reason}") from error
+        finally:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
 
 
 def _umask() -> int:
@@ -48,13 +59,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def append_text(path: Path, text: str, overwrite: bool = False) -> None:
-    """Add to a text file; `overwrite` discards what it held."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w" if overwrite else "a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise InputError(f"out: {path} cannot be written: {error.strerror}") from error
+    """Add to a text file; `overwrite` discards what it held. Only the first rank writes."""
+    wait_for_all()
+    with together():
+        try:
+            if present().writes:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("w" if overwrite else "a", encoding="utf-8") as file:
+                    file.write(text)
+        except OSError as error:
+            raise InputError(f"out: {path} cannot be written: {error.strerror}") from error
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -77,8 +91,18 @@ def read_json(path: Path, argument: str) -> dict[str, Any]:
 def claimed(folder: Path) -> Iterator[None]:
     """Reserve a folder for this process, and refuse a second one; a killed process loses its claim.
 
-    Files that a killed process left half written are removed.
+    Files that a killed process left half written are removed. The first rank claims it for all.
     """
+    wait_for_all()
+    with ExitStack() as held:
+        with together():
+            if present().writes:
+                held.enter_context(_claimed(folder))
+        yield
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ class Ranks:
         local: its number among those on this machine, from 0.
         nearby: how many are on this machine.
         joined: whether they can exchange tensors; False leaves all work to this process.
+        writes: whether this process writes files and prints: of several, only the first does.
     """
 
     rank: int = 0
@@ -23,15 +24,12 @@ class Ranks:
     local: int = 0
     nearby: int = 1
     joined: bool = False
-
-    @property
-    def writes(self) -> bool:
-        """Whether this process writes files and prints: only the first does."""
-        return self.rank == 0
+    writes: bool = True
 
     def part(self, count: int) -> range:
         """The items of this rank, of `count` in a row: parts differ in size by one at most."""
-        return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+        first, last = (-(-number * count // self.size) for number in (self.rank, self.rank + 1))
+        return range(first, last)
 
     def turn(self, done: int) -> "Ranks":
         """The same ranks after `done` items have been dealt out: the next goes to the next rank."""
@@ -65,7 +63,7 @@ def alone() -> Iterator[None]:
 
     What is written and printed is still left to the first rank.
     """
-    with acting(replace(_present, size=1, joined=False)):
+    with acting(replace(_present, rank=0, size=1, joined=False)):
         yield
 
 
@@ -74,4 +72,5 @@ def launched(environment: Mapping[str, str] = os.environ) -> Ranks | None:
     if "TORCHELASTIC_RUN_ID" not in environment:
         return None
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    return Ranks(*(int(environment[name]) for name in names))
+    numbers = [int(environment[name]) for name in names]
+    return Ranks(*numbers, writes=numbers[0] == 0)

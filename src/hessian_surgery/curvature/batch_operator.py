@@ -92,6 +92,8 @@ class BatchOperator(SymmetricOperator):
                 product = self._resident(vector)
             return product if len(self._data) == self._count else product.mul_(len(self._data) / self._count)
         summed = zeros(self.space)
+        if len(self._data) == 0:
+            return summed
         with self._exact():
             for product_of, weight in self._parts(keep=False):
                 summed.add_(product_of(vector), alpha=weight)

@@ -10,11 +10,12 @@ from torch import Tensor
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.distributed import join_batches, together
+from hessian_surgery.distributed import join_batches, require_same, together
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.ranks import present
 from hessian_surgery.short_repr import short_repr
+from hessian_surgery.weights.tensorfile import weights_sha256
 
 BATCH_SIZE = 512
 
@@ -64,7 +65,8 @@ def rows_of(function: Callable[[Inputs], Tensor], data: LabelledSet, batch_size:
 
     Ranks take turns at whole batches: so each row is the same, bit for bit, however many there are.
     """
-    mine = together(lambda: [function(inputs) for inputs, _ in data.batches(batch_size, device, present())])
+    with together():
+        mine = [function(inputs) for inputs, _ in data.batches(batch_size, device, present())]
     return join_batches(mine, len(data), batch_size, device)
 
 
@@ -111,6 +113,7 @@ def answers_of(logits: Tensor, labels: Tensor) -> Answers:
 
 def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
     """Refuse a model that cannot be measured; return a note if it has more outputs than classes."""
+    _require_same_everywhere(classifier, data)
     classifier = classifier.as_inputs_come()
     inputs, _ = next(data.batches(32, classifier.device))
     # Both passes in one block: a second block would restart the random state and hide randomness.
@@ -145,6 +148,14 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
         extra = "an answer beyond the classes counts as wrong"
         return f"the model has {outputs} outputs, the data {classes} classes: {extra}"
     return None
+
+
+def _require_same_everywhere(classifier: Classifier, data: LabelledSet) -> None:
+    """Refuse ranks that have read other weights or other labels."""
+    if present().joined:
+        held = {"labels": data.labels, "index": data.index}
+        seen = weights_sha256(classifier.module.state_dict()) + weights_sha256(held)
+        require_same(seen, "has other weights or other data than rank 0; give all ranks the same files")
 
 
 def _refuse_batch_dependence(classifier: Classifier, inputs: Inputs, logits: Tensor) -> None:

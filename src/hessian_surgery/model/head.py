@@ -85,8 +85,8 @@ def compute_features(
 
     hook = head.module.register_forward_pre_hook(keep)
     try:
-        with classifier.evaluating(), torch.no_grad():
-            mine = together(lambda: [forward(inputs) for inputs, _ in data.batches(batch_size, device, present())])
+        with classifier.evaluating(), torch.no_grad(), together():
+            mine = [forward(inputs) for inputs, _ in data.batches(batch_size, device, present())]
     finally:
         hook.remove()
     features, logits = ([pair[i] for pair in mine] for i in (0, 1))

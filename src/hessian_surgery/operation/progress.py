@@ -18,6 +18,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.schedule import Expected, Schedule
+from hessian_surgery.ranks import present
 
 # Seconds between two lines where output is no terminal.
 BETWEEN_LINES = 30.0
@@ -39,7 +40,7 @@ class ShownProgress(Observer):
     def __init__(
         self, console: Console | None = None, opening: Sequence[str] = (), schedule: Schedule | None = None
     ) -> None:
-        self._console = console or Console(stderr=True)
+        self._console = console or Console(stderr=True, quiet=not present().writes)
         self._schedule = schedule or Schedule()
         self._opening = list(opening)
         self._known = set(opening)

@@ -79,10 +79,16 @@ def in_float64(data: LabelledSet) -> LabelledSet:
     return hs.as_labelled((inputs.double(), data.labels), classes=data.classes)
 
 
-def everything(net: str, weights: str) -> dict[str, Any]:
-    """What all parts of the package find, the collectives of products, and the basis's bytes."""
+def most(net: str, weights: str) -> dict[str, Any]:
+    """What most parts of the package find, the collectives of products, and the basis's bytes."""
     module, parts = opened(net, weights)
-    return evaluations(module, parts) | curvature(module, parts) | directions(module, parts) | decisions(module, parts)
+    found = evaluations(module, parts) | curvature(module, parts) | directions(module, parts)
+    return found | decisions("default", BOTH, module, parts)
+
+
+def everything(net: str, weights: str) -> dict[str, Any]:
+    """`most`, and what the paper's loop decides."""
+    return most(net, weights) | decisions("loop", LOOP, *opened(net, weights))
 
 
 def evaluations(module: nn.Module, parts: Parts) -> dict[str, Any]:
@@ -162,24 +168,22 @@ def directions(module: nn.Module, parts: Parts) -> dict[str, Any]:
     }
 
 
-def decisions(module: nn.Module, parts: Parts) -> dict[str, Any]:
-    """What the default operation with spikes, and the loop with deflation, decide."""
-    search = hs.SpikeSearch(spikes=3, hessian_samples=48)
-    both = hs.SurgeryConfig(directions="both", search=search, iterations=2)
-    loop = hs.LoopConfig(iterations=1, phases=2, search=search)
-    found: dict[str, Any] = {}
-    for name, config in (("default", both), ("loop", loop)):
-        own = copy.deepcopy(module)
-        data = {f"{part}_data": images for part, images in vars(parts).items()}
-        outcome = hs.operate(own, **data, config=config)
-        records = outcome.iterations
-        predicted = outcome.findings.heldout.after.predicted
-        found |= {
-            f"{name}: accepted": [record.accepted for record in records],
-            f"{name}: coefficients": torch.tensor([record.coefficients for record in records]),
-            f"{name}: class accuracies": [record.per_class for record in records],
-            f"{name}: counts": class_counts(predicted, parts.heldout),
-            f"{name}: verdict": outcome.verdict.outcome,
-            f"{name}: weights": torch.cat([parameter.detach().flatten() for parameter in own.parameters()]),
-        }
-    return found
+SEARCH = hs.SpikeSearch(spikes=3, hessian_samples=48)
+BOTH = hs.SurgeryConfig(directions="both", search=SEARCH)
+# With a phase that deflates the spikes of the one before.
+LOOP = hs.LoopConfig(iterations=1, phases=2, search=SEARCH)
+
+
+def decisions(name: str, config: hs.OperationConfig, module: nn.Module, parts: Parts) -> dict[str, Any]:
+    """What an operation decides, and where it ends."""
+    own = copy.deepcopy(module)
+    outcome = hs.operate(own, **{f"{part}_data": images for part, images in vars(parts).items()}, config=config)
+    records = outcome.iterations
+    return {
+        f"{name}: accepted": [record.accepted for record in records],
+        f"{name}: coefficients": torch.tensor([record.coefficients for record in records]),
+        f"{name}: class accuracies": [record.per_class for record in records],
+        f"{name}: counts": class_counts(outcome.findings.heldout.after.predicted, parts.heldout),
+        f"{name}: verdict": outcome.verdict.outcome,
+        f"{name}: weights": torch.cat([parameter.detach().flatten() for parameter in own.parameters()]),
+    }

@@ -1,13 +1,15 @@
 """Several ranks find what one process finds; each holds its share; a lost rank ends the run."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from rank_processes import run_ranks
-from rank_work import everything, small_resnet
+from rank_work import everything, most, small_resnet
 
 # What is the same bit for bit however many ranks there are.
 EXACT = ("logits", "one batch", "one image", "features", "counts", "accepted", "class accuracies", "verdict")
@@ -42,9 +44,9 @@ def weights(tmp_path, digits_parts, _trained):
     return made
 
 
-def check_ranks(size: int, net: str, weights: str, folder: Path) -> None:
-    alone = everything(net, weights)
-    found = run_ranks(size, "rank_work:everything", folder, net, weights)
+def check_ranks(size: int, net: str, weights: str, folder: Path, work: Callable[..., dict[str, Any]]) -> None:
+    alone = work(net, weights)
+    found = run_ranks(size, f"rank_work:{work.__name__}", folder, net, weights)
     for name, one in alone.items():
         if not name.startswith(OF_WORK):
             for other in found:
@@ -74,11 +76,11 @@ def same(name: str, one, other) -> None:
 
 
 def test_two_ranks_find_what_one_process_finds(weights, tmp_path):
-    check_ranks(2, "digits", weights("digits"), tmp_path)
+    check_ranks(2, "digits", weights("digits"), tmp_path, most)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("net", ["digits", "resnet"])
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_so_many_ranks_find_what_one_process_finds(size, net, weights, tmp_path):
-    check_ranks(size, net, weights(net), tmp_path)
+    check_ranks(size, net, weights(net), tmp_path, everything)

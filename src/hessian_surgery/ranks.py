@@ -72,5 +72,5 @@ def launched(environment: Mapping[str, str] = os.environ) -> Ranks | None:
     if "TORCHELASTIC_RUN_ID" not in environment:
         return None
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    numbers = [int(environment[name]) for name in names]
-    return Ranks(*numbers, writes=numbers[0] == 0)
+    rank, size, local, nearby = (int(environment[name]) for name in names)
+    return Ranks(rank, size, local, nearby, writes=rank == 0)

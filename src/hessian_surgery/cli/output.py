@@ -23,8 +23,13 @@ def results() -> Console:
 
 def print_json(content: dict[str, Any]) -> None:
     """Print one JSON object on stdout."""
+    print_text(json.dumps(content, ensure_ascii=False))
+
+
+def print_text(text: str) -> None:
+    """Print a text on stdout; of several ranks, only the first does."""
     if present().writes:
-        print(json.dumps(content, ensure_ascii=False))
+        print(text)
 
 
 def notes() -> Console:

@@ -49,11 +49,11 @@ class Slices:
         """The length of a slice."""
         return width(self.whole)
 
-    def own(self, vector: Tensor) -> Tensor:
+    def own(self, vector: Tensor, fill: float = 0.0) -> Tensor:
         """This rank's slice of a whole vector (p,), or of rows (k, p): a copy, on the device."""
         first = self.ranks.rank * self.width
         found = vector[..., first : first + self.width].to(self.device)
-        return pad(found, (0, self.width - found.shape[-1])).clone()
+        return pad(found, (0, self.width - found.shape[-1]), value=fill).clone()
 
     def join(self, part: Tensor) -> Tensor:
         """The whole vector (p,), from the slice of each rank."""

@@ -84,7 +84,7 @@ def gradient_vectors(
                 probe.progress(number + 1, len(groups))
     size = (total(squares) / small_batches).sqrt()
     size = size + size.mean().clamp(min=1e-30)
-    found_vectors = _preconditioned(rows.vectors(), size if slices is None else slices.own(size), slices)
+    found_vectors = _preconditioned(rows.vectors(), size if slices is None else slices.own(size, fill=1.0), slices)
     return tuple(names[row] for row in found_vectors.rows), found_vectors
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hessian_surgery.distributed import joined
+from hessian_surgery.distributed import joined_ranks
 
 HERE = Path(__file__)
 SOURCE = str(HERE.parents[1] / "src")
@@ -65,6 +65,6 @@ def run_ranks(size: int, function: str, folder: Path, *arguments: str) -> list[A
 
 if __name__ == "__main__":
     module, _, name = sys.argv[1].partition(":")
-    with joined() as ranks:
+    with joined_ranks() as ranks:
         found = getattr(import_module(module), name)(*sys.argv[3:])
     torch.save(found, Path(sys.argv[2]) / f"{ranks.rank}.pt")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hessian_surgery.data.labelled import LabelledSet, as_labelled
     from hessian_surgery.data.readers.digits import digits
     from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
+    from hessian_surgery.distributed import joined_ranks
     from hessian_surgery.errors import InputError
     from hessian_surgery.evidence.asked import Asked
     from hessian_surgery.evidence.before_after import BeforeAfter
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from hessian_surgery.paper.presets import paper_config
     from hessian_surgery.paper.sensitivity import sensitivity
     from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
+    from hessian_surgery.ranks import Ranks
     from hessian_surgery.report.write_report import write_report
     from hessian_surgery.studies.bulk_walk import BulkWalk, bulk_walk
     from hessian_surgery.studies.effective_rank import EffectiveRank, effective_rank_study
@@ -101,6 +103,7 @@ __all__ = [
     "Plan",
     "Promise",
     "Protocol",
+    "Ranks",
     "Row",
     "SensitivityStructure",
     "Spectrum",
@@ -128,6 +131,7 @@ __all__ = [
     "focal",
     "gradient_sensitivity",
     "hessian_batch",
+    "joined_ranks",
     "lanczos",
     "linearization",
     "load_logits",
@@ -166,6 +170,7 @@ _PLACES = {
     "data.labelled": "LabelledSet as_labelled",
     "data.readers.digits": "digits",
     "data.splits": "cap_per_class hessian_batch stratified_split",
+    "distributed": "joined_ranks",
     "errors": "InputError",
     "evidence.asked": "Asked",
     "evidence.before_after": "BeforeAfter",
@@ -194,6 +199,7 @@ _PLACES = {
     "paper.presets": "paper_config",
     "paper.sensitivity": "sensitivity",
     "paper.sensitivity_gradients": "gradient_sensitivity",
+    "ranks": "Ranks",
     "report.write_report": "write_report",
     "studies.bulk_walk": "BulkWalk bulk_walk",
     "studies.effective_rank": "EffectiveRank effective_rank_study",

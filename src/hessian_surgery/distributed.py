@@ -36,7 +36,7 @@ KINDS: dict[str, type[Exception]] = {
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
+def joined_ranks() -> Iterator[Ranks]:
     """Share the work of this block among all processes that `torchrun` has started.
 
     Every process must run the same block. Outside `torchrun` nothing changes. A process group that

@@ -17,6 +17,10 @@ class Ranks:
         nearby: how many are on this machine.
         joined: whether they can exchange tensors; False leaves all work to this process.
         writes: whether this process writes files and prints: of several, only the first does.
+
+    Example:
+        >>> hs.Ranks(rank=1, size=4).part(10)
+        range(3, 5)
     """
 
     rank: int = 0

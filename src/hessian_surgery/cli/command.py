@@ -52,7 +52,7 @@ def _joined() -> AbstractContextManager[object]:
     """A block whose work the ranks share, if `torchrun` has started any."""
     if launched() is None:
         return nullcontext()
-    joined: AbstractContextManager[object] = importlib.import_module("hessian_surgery.distributed").joined()
+    joined: AbstractContextManager[object] = importlib.import_module("hessian_surgery.distributed").joined_ranks()
     return joined
 
 

@@ -160,7 +160,7 @@ def main() -> None:
         except InputError as error:
             _end(ranks, str(error), 2)
         except RankLost as error:
-            _end(ranks, f"{error}; --resume goes on where a run folder says so", 1)
+            _end(ranks, f"{error}; give the same command again to go on, operate with --resume", 1)
 
 
 def _end(ranks: Ranks, message: str, code: int) -> None:

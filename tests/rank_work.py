@@ -9,9 +9,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 import hessian_surgery as hs
 from hessian_surgery.curvature.memory_plan import basis_bytes
+from hessian_surgery.data.data_hash import image_hashes
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.sources import Parts, open_data
 from hessian_surgery.directions.class_gradients import gradient_vectors
@@ -91,6 +93,19 @@ def everything(net: str, weights: str) -> dict[str, Any]:
     return most(net, weights) | decisions("loop", LOOP, *opened(net, weights))
 
 
+class Noisy(Dataset):
+    """Images that are drawn again each time, from a generator that differs from rank to rank."""
+
+    def __init__(self) -> None:
+        self._draw = torch.Generator().manual_seed(present().rank)
+
+    def __len__(self) -> int:
+        return 1100
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return torch.randn(2, generator=self._draw), i % 2
+
+
 def evaluations(module: nn.Module, parts: Parts) -> dict[str, Any]:
     """Logits and features: in many batches, and in one batch for all ranks."""
     classifier = hs.Classifier(module)
@@ -103,6 +118,8 @@ def evaluations(module: nn.Module, parts: Parts) -> dict[str, Any]:
         "one batch": compute_logits(classifier, data, 1000),
         "one image": compute_logits(classifier, data.subset(torch.arange(1)), 100),
         "features": features,
+        "hashes": image_hashes(data),
+        "random images": hs.as_labelled(Noisy()).resident().inputs(),
         "counts": class_counts(compute_logits(classifier, parts.heldout).argmax(dim=1), parts.heldout),
     }
 

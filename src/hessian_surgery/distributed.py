@@ -20,6 +20,7 @@ from hessian_surgery.parse_numbers import parse_number
 from hessian_surgery.ranks import Ranks, acting, launched, present
 
 Value = TypeVar("Value")
+Item = TypeVar("Item")
 
 # Seconds that a rank waits for the others, and the variable that changes them.
 PATIENCE = 600.0
@@ -173,6 +174,26 @@ def join_batches(mine: Sequence[Tensor], count: int, size: int, device: torch.de
         filled[: len(rows)] = rows
     parts = join_slices(filled).view(ranks.size, rounds, size, *width)
     return parts.transpose(0, 1).reshape(-1, *width)[:count]
+
+
+def in_turns(items: Sequence[Item], work: Callable[[Item], Value]) -> list[Value]:
+    """What `work` gives for all items, in order; ranks take turns, and exchange what they find.
+
+    For what takes long to read and is small enough to hold.
+    """
+    ranks = present()
+    if not ranks.joined:
+        return [work(item) for item in items]
+    found: list[Value] = []
+    for first in range(0, len(items), ranks.size):
+        some = items[first : first + ranks.size]
+        with together():
+            own = work(some[ranks.rank]) if ranks.rank < len(some) else None
+        held: list[Any] = [None] * ranks.size
+        with _exchange():
+            dist.all_gather_object(held, own)
+        found += held[: len(some)]
+    return found
 
 
 @contextmanager

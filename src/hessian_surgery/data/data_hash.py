@@ -4,19 +4,23 @@ from collections.abc import Sequence
 from hashlib import sha1, sha256
 
 import torch
+from torch import Tensor
 
 from hessian_surgery.data import batches
 from hessian_surgery.data.labelled import CHUNK, LabelledSet
+from hessian_surgery.distributed import in_turns
 
 
 def image_hashes(data: LabelledSet) -> list[bytes]:
     """The SHA-1 of each image's inputs, as the model gets them; every image is read."""
-    found: list[bytes] = []
-    for chunk in torch.arange(len(data)).split(CHUNK) if len(data) else ():
+
+    def hashed(chunk: Tensor) -> list[bytes]:
         parts = [tensor.cpu().contiguous() for tensor in batches.tensors(data.fetch(chunk))]
         rows = [part.reshape(len(chunk), -1).view(torch.uint8).numpy() for part in parts]
-        found += [sha1(b"".join(row[i].tobytes() for row in rows)).digest() for i in range(len(chunk))]
-    return found
+        return [sha1(b"".join(row[i].tobytes() for row in rows)).digest() for i in range(len(chunk))]
+
+    chunks = torch.arange(len(data)).split(CHUNK) if len(data) else ()
+    return [one for some in in_turns(chunks, hashed) for one in some]
 
 
 def data_hash(data: LabelledSet, images: Sequence[bytes] | None = None) -> str:

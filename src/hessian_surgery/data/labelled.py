@@ -12,6 +12,7 @@ from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.data.sampling import sampled_dataset
+from hessian_surgery.distributed import in_turns
 from hessian_surgery.errors import InputError
 from hessian_surgery.ranks import Ranks
 
@@ -85,8 +86,13 @@ class LabelledSet:
         return self.fetch(torch.arange(len(self)))
 
     def resident(self, device: torch.device | str = "cpu") -> "LabelledSet":
-        """The same samples, read now and kept on `device`."""
-        parts = [batches.move(self.fetch(chunk), torch.device(device)) for chunk in self._chunks(CHUNK)]
+        """The same samples, read now and kept on `device`.
+
+        Ranks take turns at reading: so all hold the same, even if a data set augments its images.
+        """
+        chunks = self._chunks(CHUNK)
+        read = map(self.fetch, chunks) if self.in_memory else in_turns(chunks, self.fetch)
+        parts = [batches.move(part, torch.device(device)) for part in read]
         try:
             held = batches.join(parts)
         except RuntimeError as error:

@@ -31,6 +31,7 @@ RANKS = (
     "paper",
     "baselines",
     "report",
+    "serve",
     "comparison",
     "studies",
     "reproduce",

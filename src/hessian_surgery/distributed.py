@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hessian_surgery.errors import InputError, RankLost, require
+from hessian_surgery.errors import FileError, InputError, RankLost, require
 from hessian_surgery.parse_numbers import parse_number
 from hessian_surgery.ranks import Ranks, acting, launched, present
 
@@ -30,6 +30,7 @@ PATIENCE_NAME = "HESSIAN_SURGERY_TIMEOUT"
 # Errors that all ranks share (`together`); the first that fits.
 KINDS: dict[str, type[Exception]] = {
     "memory": torch.OutOfMemoryError,
+    "file": FileError,
     "input": InputError,
     "missing": NotImplementedError,
     "other": RuntimeError,
@@ -176,15 +177,15 @@ def join_batches(mine: Sequence[Tensor], count: int, size: int, device: torch.de
     return parts.transpose(0, 1).reshape(-1, *width)[:count]
 
 
-def in_turns(items: Sequence[Item], work: Callable[[Item], Value]) -> list[Value]:
+def in_turns(items: Sequence[Item], work: Callable[[Item], Value]) -> Iterator[Value]:
     """What `work` gives for all items, in order; ranks take turns, and exchange what they find.
 
-    For what takes long to read and is small enough to hold.
+    For what takes long to read. Every rank must take all of it.
     """
     ranks = present()
     if not ranks.joined:
-        return [work(item) for item in items]
-    found: list[Value] = []
+        yield from map(work, items)
+        return
     for first in range(0, len(items), ranks.size):
         some = items[first : first + ranks.size]
         with together():
@@ -192,8 +193,7 @@ def in_turns(items: Sequence[Item], work: Callable[[Item], Value]) -> list[Value
         held: list[Any] = [None] * ranks.size
         with _exchange():
             dist.all_gather_object(held, own)
-        found += held[: len(some)]
-    return found
+        yield from held[: len(some)]
 
 
 @contextmanager

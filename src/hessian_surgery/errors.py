@@ -11,6 +11,10 @@ class InputError(ValueError):
     """
 
 
+class FileError(InputError):
+    """A file cannot be read or written: it ends a comparison, and fails no single method in it."""
+
+
 class RankLost(RuntimeError):
     """Another rank of a `torchrun` has ended, or has not answered in time."""
 

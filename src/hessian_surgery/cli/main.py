@@ -1,5 +1,6 @@
-"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 any other error."""
+"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 other errors."""
 
+import signal
 import sys
 import time
 from typing import Annotated, TypeAlias
@@ -13,7 +14,14 @@ from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.reproduce_options import ReproduceOptions
-from hessian_surgery.cli.run_options import ApplyOptions, CardOptions, DemoOptions, ReportOptions, RevertOptions
+from hessian_surgery.cli.run_options import (
+    ApplyOptions,
+    CardOptions,
+    DemoOptions,
+    ExportOptions,
+    ReportOptions,
+    RevertOptions,
+)
 from hessian_surgery.cli.study_options import (
     BulkWalkOptions,
     LinearizationOptions,
@@ -63,6 +71,12 @@ COMMANDS: tuple[Row, ...] = (
     ("card", CardOptions, "card:card", "Print a model card for the patched model, in Hugging Face's format."),
     ("apply", ApplyOptions, "patch:apply", "Patch a checkpoint file."),
     ("revert", RevertOptions, "patch:revert", "Get the original checkpoint file back, byte for byte."),
+    (
+        "export",
+        ExportOptions,
+        "export:export",
+        "Write a run's patched model as an ONNX or torch.export file, and compare their answers.",
+    ),
     ("train", TrainOptions, "train:train", "Train a classifier from scratch, to operate on, and write its weights."),
     (
         "spectrum",
@@ -154,13 +168,28 @@ app.add_typer(studies, name="study")
 
 def main() -> None:
     """Run the command line. Bad input gives one line on stderr and exit code 2."""
+    asked_to_end = []
+
+    def end(*_: object) -> None:
+        # As after Ctrl-C: locks and half-written files go, and a note says how to go on.
+        asked_to_end.append(signal.SIGTERM)
+        raise KeyboardInterrupt
+
     with acting(launched() or Ranks()) as ranks:
+        # Other ranks have written nothing, and end at once.
+        usual = signal.signal(signal.SIGTERM, end if ranks.writes else signal.SIG_DFL)
         try:
             app()
         except InputError as error:
             _end(ranks, str(error), 2)
         except RankLost as error:
             _end(ranks, f"{error}; give the same command again to go on, operate with --resume", 1)
+        except SystemExit:
+            if asked_to_end:
+                sys.exit(128 + signal.SIGTERM)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, usual)
 
 
 def _end(ranks: Ranks, message: str, code: int) -> None:

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.distributed import join_batches, together
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits
-from hessian_surgery.ranks import present
+from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits, rows_of
+from hessian_surgery.model.halving import in_parts
 
 
 @dataclass(frozen=True)
@@ -73,22 +72,21 @@ def compute_features(
 
     In evaluation mode, without gradients; on the CPU, in float32.
     """
-    device = classifier.device
     latest: list[Tensor] = []
 
     def keep(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         latest[:] = [arguments[0].float().cpu()]
 
-    def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
-        logits = batch_logits(classifier, inputs).cpu()
-        return latest[0], logits
+    def both(inputs: Inputs) -> Tensor:
+        found = batch_logits(classifier, inputs).cpu()
+        return torch.cat([latest[0], found], dim=1)
 
+    forward = in_parts(both, torch.cat)
     hook = head.module.register_forward_pre_hook(keep)
     try:
-        with classifier.evaluating(), torch.no_grad(), together():
-            mine = [forward(inputs) for inputs, _ in data.batches(batch_size, device, present())]
+        with classifier.evaluating(), torch.no_grad():
+            found = rows_of(forward, data, batch_size, classifier.device, torch.device("cpu"))
     finally:
         hook.remove()
-    features, logits = ([pair[i] for pair in mine] for i in (0, 1))
-    host = torch.device("cpu")
-    return join_batches(features, len(data), batch_size, host), join_batches(logits, len(data), batch_size, host)
+    width = head.module.in_features
+    return found[:, :width].contiguous(), found[:, width:].contiguous()

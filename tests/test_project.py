@@ -17,6 +17,8 @@ RANKS = (
     "version",
     "seeding",
     "import_by_name",
+    "ranks",
+    "distributed",
     "files",
     "cuda_graphs",
     "data",

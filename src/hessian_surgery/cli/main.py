@@ -2,16 +2,17 @@
 
 import signal
 import sys
+import time
 from typing import Annotated, TypeAlias
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
 from hessian_surgery.cli.command import add_command
 from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
-from hessian_surgery.cli.output import notes
 from hessian_surgery.cli.reproduce_options import ReproduceOptions
 from hessian_surgery.cli.run_options import (
     ApplyOptions,
@@ -30,9 +31,15 @@ from hessian_surgery.cli.study_options import (
     StabilityOptions,
 )
 from hessian_surgery.cli.train_options import TrainOptions
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, RankLost
+from hessian_surgery.ranks import Ranks, acting, launched
 from hessian_surgery.version import __version__
 
+# Commands whose work the ranks of a `torchrun` share.
+SHARED = ("demo", "operate", "diagnose", "compare", "spectrum", "reproduce")
+# Seconds that other ranks wait before they tell of an error: the first may tell of the same one,
+# and `torchrun` then ends the others.
+GRACE = 3.0
 # Name, options, where the function is, help text.
 Row: TypeAlias = tuple[str, type, str, str]
 COMMANDS: tuple[Row, ...] = (
@@ -153,7 +160,7 @@ def options(
 
 
 for row in COMMANDS:
-    add_command(app, *row)
+    add_command(app, *row, shared=row[0] in SHARED)
 for row in STUDIES:
     add_command(studies, *row)
 app.add_typer(studies, name="study")
@@ -168,15 +175,29 @@ def main() -> None:
         asked_to_end.append(signal.SIGTERM)
         raise KeyboardInterrupt
 
-    usual = signal.signal(signal.SIGTERM, end)
-    try:
-        app()
-    except InputError as error:
-        notes().print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except SystemExit:
-        if asked_to_end:
-            sys.exit(128 + signal.SIGTERM)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, usual)
+    with acting(launched() or Ranks()) as ranks:
+        # Other ranks have written nothing, and end at once.
+        usual = signal.signal(signal.SIGTERM, end if ranks.writes else signal.SIG_DFL)
+        try:
+            app()
+        except InputError as error:
+            _end(ranks, str(error), 2)
+        except RankLost as error:
+            _end(ranks, f"{error}; give the same command again to go on, operate with --resume", 1)
+        except SystemExit:
+            if asked_to_end:
+                sys.exit(128 + signal.SIGTERM)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, usual)
+
+
+def _end(ranks: Ranks, message: str, code: int) -> None:
+    """Tell of an error in one line, and end this process."""
+    before = ""
+    if not ranks.writes:
+        time.sleep(GRACE)
+        before = f"rank {ranks.rank}: "
+    line = f"[bold red]error:[/] {before}{escape(message)}"
+    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+    sys.exit(code)

@@ -14,10 +14,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessian_surgery.data import batches
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.distributed import least
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.losses import cross_entropy
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+from hessian_surgery.ranks import present
 
 # Bytes that a gradient kept with its graph holds, per byte that a forward pass saves for its
 # backward pass: as much again for the gradient's own intermediate values, and some of both for the
@@ -39,13 +41,17 @@ class Room:
 
 
 def free_room(device: torch.device) -> Room:
-    """The bytes that are free now; for weights on the CPU, device and host are the same memory."""
-    host = _free_host()
+    """The bytes that are free now; for weights on the CPU, device and host are the same memory.
+
+    Ranks on one machine share what is free there, and all plan with the least that any of them has.
+    """
+    nearby = present().nearby
+    host = _free_host() // nearby
     on_device = host
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        on_device = torch.cuda.mem_get_info(device)[0] + held
-    return Room(on_device, host, shutil.disk_usage(tempfile.gettempdir()).free)
+        on_device = torch.cuda.mem_get_info(device)[0] // -(-nearby // torch.cuda.device_count()) + held
+    return Room(*least([on_device, host, shutil.disk_usage(tempfile.gettempdir()).free // nearby]))
 
 
 def check_graph(

@@ -8,7 +8,7 @@ def item_page(content: dict[str, Any], figure: bool) -> str:
     """The page of one item, from the contents of its JSON, which may hold a `note` on the run."""
     name = content["item"]
     lines = [f"# {content['paper'].capitalize()}: {content['title']}", ""]
-    lines += [f"`{content['command']}` → [{name}.json]({name}.json)", ""]
+    lines += [f"`{content['command']}`", f"→ [{name}.json]({name}.json)", ""]
     lines += [f"{_splits(content)}; {content['seconds']:.0f} s on {_machine(content)}.", ""]
     lines += [fill(content["note"], 100), ""] if "note" in content else []
     if figure:

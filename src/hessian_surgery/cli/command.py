@@ -7,7 +7,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from hessian_surgery.cli.groups import GROUPS
 from hessian_surgery.cli.option_names import as_options
 from hessian_surgery.errors import InputError
+from hessian_surgery.ranks import launched, present
 
 
 class GroupedCommand(TyperCommand):
@@ -39,7 +40,7 @@ class GroupedCommand(TyperCommand):
 @contextmanager
 def _loading() -> Iterator[None]:
     """Say on a terminal that libraries are loaded, which takes seconds on a busy machine."""
-    shown = sys.stderr.isatty()
+    shown = sys.stderr.isatty() and present().writes
     if shown:
         print("loading", end="\r", file=sys.stderr, flush=True)
     yield
@@ -47,7 +48,15 @@ def _loading() -> Iterator[None]:
         print(" " * len("loading"), end="\r", file=sys.stderr, flush=True)
 
 
-def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) -> None:
+def _joined() -> AbstractContextManager[object]:
+    """A block whose work the ranks share, if `torchrun` has started any."""
+    if launched() is None:
+        return nullcontext()
+    joined: AbstractContextManager[object] = importlib.import_module("hessian_surgery.distributed").joined_ranks()
+    return joined
+
+
+def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str, shared: bool = False) -> None:
     """Register a command.
 
     Args:
@@ -56,16 +65,26 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) 
         kind: a dataclass of options; its fields have annotated types.
         place: `module:function` in this room; the function takes an object of `kind`.
         text: the help text.
+        shared: whether the ranks of a `torchrun` share its work; otherwise the first does it alone.
     """
 
     def call(**given: Any) -> None:
+        if not shared and not present().writes:
+            return
         module, _, function = place.partition(":")
         with _loading():
             run = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
         try:
-            run(kind(**given))
+            with _joined() if shared else nullcontext():
+                run(kind(**given))
         except InputError as error:
             raise InputError(as_options(str(error), kind)) from error
+        except RuntimeError as error:
+            if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported here
+                raise
+            smaller = "a smaller --batch-size, or " if "batch_size" in given else ""
+            reason = str(error).partition("\n")[0][:200]
+            raise InputError(f"--device: its memory is full; give {smaller}another device: {reason}") from error
 
     hints = get_type_hints(kind, include_extras=True)
     parameters = [

@@ -1,18 +1,27 @@
-"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 any other error."""
+"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 other errors."""
 
+import signal
 import sys
+import time
 from typing import Annotated, TypeAlias
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
 from hessian_surgery.cli.command import add_command
 from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
-from hessian_surgery.cli.output import notes
 from hessian_surgery.cli.reproduce_options import ReproduceOptions
-from hessian_surgery.cli.run_options import ApplyOptions, CardOptions, DemoOptions, ReportOptions, RevertOptions
+from hessian_surgery.cli.run_options import (
+    ApplyOptions,
+    CardOptions,
+    DemoOptions,
+    ExportOptions,
+    ReportOptions,
+    RevertOptions,
+)
 from hessian_surgery.cli.study_options import (
     BulkWalkOptions,
     LinearizationOptions,
@@ -22,9 +31,15 @@ from hessian_surgery.cli.study_options import (
     StabilityOptions,
 )
 from hessian_surgery.cli.train_options import TrainOptions
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, RankLost
+from hessian_surgery.ranks import Ranks, acting, launched
 from hessian_surgery.version import __version__
 
+# Commands whose work the ranks of a `torchrun` share.
+SHARED = ("demo", "operate", "diagnose", "compare", "spectrum", "reproduce")
+# Seconds that other ranks wait before they tell of an error: the first may tell of the same one,
+# and `torchrun` then ends the others.
+GRACE = 3.0
 # Name, options, where the function is, help text.
 Row: TypeAlias = tuple[str, type, str, str]
 COMMANDS: tuple[Row, ...] = (
@@ -56,6 +71,12 @@ COMMANDS: tuple[Row, ...] = (
     ("card", CardOptions, "card:card", "Print a model card for the patched model, in Hugging Face's format."),
     ("apply", ApplyOptions, "patch:apply", "Patch a checkpoint file."),
     ("revert", RevertOptions, "patch:revert", "Get the original checkpoint file back, byte for byte."),
+    (
+        "export",
+        ExportOptions,
+        "export:export",
+        "Write a run's patched model as an ONNX or torch.export file, and compare their answers.",
+    ),
     ("train", TrainOptions, "train:train", "Train a classifier from scratch, to operate on, and write its weights."),
     (
         "spectrum",
@@ -139,7 +160,7 @@ def options(
 
 
 for row in COMMANDS:
-    add_command(app, *row)
+    add_command(app, *row, shared=row[0] in SHARED)
 for row in STUDIES:
     add_command(studies, *row)
 app.add_typer(studies, name="study")
@@ -147,8 +168,36 @@ app.add_typer(studies, name="study")
 
 def main() -> None:
     """Run the command line. Bad input gives one line on stderr and exit code 2."""
-    try:
-        app()
-    except InputError as error:
-        notes().print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+    asked_to_end = []
+
+    def end(*_: object) -> None:
+        # As after Ctrl-C: locks and half-written files go, and a note says how to go on.
+        asked_to_end.append(signal.SIGTERM)
+        raise KeyboardInterrupt
+
+    with acting(launched() or Ranks()) as ranks:
+        # Other ranks have written nothing, and end at once.
+        usual = signal.signal(signal.SIGTERM, end if ranks.writes else signal.SIG_DFL)
+        try:
+            app()
+        except InputError as error:
+            _end(ranks, str(error), 2)
+        except RankLost as error:
+            _end(ranks, f"{error}; give the same command again to go on, operate with --resume", 1)
+        except SystemExit:
+            if asked_to_end:
+                sys.exit(128 + signal.SIGTERM)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, usual)
+
+
+def _end(ranks: Ranks, message: str, code: int) -> None:
+    """Tell of an error in one line, and end this process."""
+    before = ""
+    if not ranks.writes:
+        time.sleep(GRACE)
+        before = f"rank {ranks.rank}: "
+    line = f"[bold red]error:[/] {before}{escape(message)}"
+    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+    sys.exit(code)

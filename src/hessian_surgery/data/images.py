@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.seeding import generator
 
 # Images that means and standard deviations of channels are taken from, at most.
@@ -44,7 +44,7 @@ class Preprocessing:
         try:
             image = Image.open(io.BytesIO(encoded)).convert("RGB")
         except Exception as error:  # a damaged image can raise anything
-            raise InputError(f"data: {which} cannot be read as an image; remove or repair it") from error
+            raise FileError(f"data: {which} cannot be read as an image; remove or repair it") from error
         if self.size is not None and image.size != (self.size, self.size):
             image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)

@@ -4,8 +4,8 @@ Few labels know a change of accuracy badly: with a thousand images its standard 
 percentage point. Probabilities that are calibrated to the same labels know it better, since each
 changed answer has an expected gain between −1 and 1 instead of a drawn one. But they are a model,
 and may be wrong. So the gain that the labels show is shrunk towards the gain that the probabilities
-expect, the more so the better the two agree over all steps (James and Stein's estimate). A step must
-keep the budget by this estimate, and by the labels alone.
+expect, the more so the better the two agree over all steps (James and Stein's estimate). A step
+must keep the budget by this estimate, and by the labels alone.
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def _held(probabilities: Tensor, answers: Tensor) -> Tensor:
 
 
 def calibrated(logits: Tensor, labels: Tensor) -> Tensor:
-    """Probabilities (n, C) with one temperature and a correction of each class, fitted to labels."""
+    """Probabilities (n, C) with one temperature and a shift for each class, fitted to labels."""
     logits = logits.double()
     labels = labels.to(logits.device)
     sharpness = torch.zeros(1, dtype=torch.float64, device=logits.device, requires_grad=True)

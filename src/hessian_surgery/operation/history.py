@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from hessian_surgery.errors import InputError
@@ -57,13 +58,20 @@ def history_text(records: Sequence[IterationRecord]) -> str:
     return "".join(json.dumps(record.as_dict()) + "\n" for record in records)
 
 
-def load_history(folder: Path, iterations: int, kind: type[IterationRecord]) -> list[IterationRecord]:
-    """The first `iterations` records of `history.jsonl`."""
+def history_hash(records: Sequence[IterationRecord]) -> str:
+    """A hash of the lines of these records, which a state keeps: a damaged line then shows."""
+    return sha256(history_text(records).encode()).hexdigest()
+
+
+def load_history(folder: Path, iterations: int, kind: type[IterationRecord], known: str) -> list[IterationRecord]:
+    """The first `iterations` records of `history.jsonl`; `known` is their `history_hash`."""
     try:
-        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()[:iterations]
+        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:iterations]
         records = [kind.from_dict(json.loads(line)) for line in lines]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"resume: {folder}/history.jsonl cannot be read: {error}") from error
     if len(records) < iterations:
         raise InputError(f"resume: {folder}/history.jsonl has {len(records)} lines, where {iterations} are needed")
+    if sha256("".join(lines).encode()).hexdigest() != known:
+        raise InputError(f"resume: {folder}/history.jsonl is damaged; begin again in another folder")
     return records

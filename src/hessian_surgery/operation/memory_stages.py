@@ -14,11 +14,14 @@ from hessian_surgery.operation.choice import RESAMPLES
 from hessian_surgery.operation.coefficient_fit import PRICES, SHARES
 from hessian_surgery.operation.crossfit import FOLDS
 from hessian_surgery.operation.ladder import TAUS
+from hessian_surgery.ranks import present
 
 FLOAT = 4
 LONG = 8
 # What libraries and Python's own objects take when they are first used.
-LIBRARIES = 6_000_000
+LIBRARIES = 10_000_000
+# On a CPU the C library keeps free blocks between those in use: this share of all.
+SPARE = 0.1
 
 # What helps if a part is too large.
 ADVICE = {
@@ -170,7 +173,7 @@ def _rows(sizes: Sizes, left: Room) -> list[Part]:
     """Gradients and logit changes, each family where there is room when it is made."""
     found = []
     for count in sizes.gradients:
-        rows = count * sizes.vector
+        rows = count * sizes.vector // present().size
         found.append(Part("gradients", rows, place_rows(rows, left)))
         found.append(Part("copies of weights", sizes.vector, "device"))  # the preconditioner
         left = _left(left, found[-2:])
@@ -236,7 +239,8 @@ def on_one_memory(stage: StageMemory, device: torch.device) -> StageMemory:
     if device.type == "cuda":
         return stage
     parts = [replace(part, place="host") if part.place == "device" else part for part in stage.parts]
-    return replace(stage, parts=tuple(parts))
+    held = sum(part.nbytes for part in parts if part.place == "host")
+    return replace(stage, parts=(*parts, Part("libraries", int(SPARE * held), "host")))
 
 
 def spilled(stages: tuple[StageMemory, ...], device: torch.device) -> tuple[str, ...]:

@@ -18,10 +18,12 @@ from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.moving import moving_images
 from hessian_surgery.directions.spikes import spike_directions
+from hessian_surgery.distributed import agreed
 from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
+from hessian_surgery.model.passes import give_back
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
@@ -100,6 +102,7 @@ def _survey(
         logits = logits.to(problem.space.device)
         spikes = _find_spikes(problem, iteration, observer)
         directions = find_directions(problem, logits, spikes, observer)
+        give_back()
     with timed(seconds, "plan"):
         observer.stage("plan", 0, 1)
         surrogate = make_surrogate(problem, logits, directions)
@@ -118,7 +121,10 @@ def decide(found: Survey, goal: Goal, seed: int) -> Proposal:
     chosen = found.candidates.choose(goal)
     before = found.candidates.nothing.answers
     labels = found.surrogate.labels
-    return Proposal(chosen.step, estimate_gain(before, chosen.step.answers, labels, goal, seed, chosen.overstated))
+    gain = estimate_gain(before, chosen.step.answers, labels, goal, seed, chosen.overstated)
+    # Machines may round differently: what is decided is the first rank's.
+    coefficients, rates, gain = agreed((chosen.step.coefficients, chosen.step.rates, gain))
+    return Proposal(replace(chosen.step, coefficients=coefficients, rates=rates), gain)
 
 
 def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:

@@ -3,7 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from hessian_surgery.model.passes import give_back
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.crossfit import FOLDS
 from hessian_surgery.operation.surrogate import Surrogate
+from hessian_surgery.ranks import alone, present
 from hessian_surgery.types import Progress
 
 # Images of a forward pass on a CPU. On a GPU all passes have the size that an operation gives them.
@@ -39,15 +40,18 @@ class Pass:
         images: how many images it was tried on.
         seconds: for each image.
         nbytes: the most that was held at a time beside the weights, the images and the result.
+        fixed: bytes that do not grow with the images: on a CPU, convolutions rearrange what they
+            take.
     """
 
     images: int
     seconds: float
     nbytes: int
+    fixed: int = 0
 
     def at(self, images: int) -> int:
         """The bytes of a batch of so many images."""
-        return self.nbytes * images // self.images
+        return self.nbytes * images // self.images + self.fixed
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,11 @@ class Trial:
     fit: Pass
     vector: float
 
+    def shared_by(self, ranks: int) -> "Trial":
+        """The same where so many ranks take turns at batches of images; each fits by itself."""
+        passes = {name: getattr(self, name) for name in ("forward", "gradient", "slope")}
+        return replace(self, **{name: replace(one, seconds=one.seconds / ranks) for name, one in passes.items()})
+
 
 def try_passes(
     classifier: Classifier,
@@ -87,6 +96,19 @@ def try_passes(
         batch_size: images per forward pass, if given.
         progress: told of the kinds of work done.
     """
+    with alone():
+        trial = _try_passes(classifier, space, data, directions, batch_size, progress)
+    return trial.shared_by(present().size)
+
+
+def _try_passes(
+    classifier: Classifier,
+    space: ParameterSpace,
+    data: LabelledSet,
+    directions: int,
+    batch_size: int | None,
+    progress: Progress | None,
+) -> Trial:
     device = classifier.device
     told = progress or (lambda done, total: None)
     on_gpu = device.type == "cuda"
@@ -152,8 +174,8 @@ def _try_fit(logits: Tensor, labels: Tensor, classes: int, directions: int) -> P
 def _tried(work: Callable[[], Tensor], images: int, device: torch.device, whole: bool = False) -> Pass:
     """Seconds of the second time, and the bytes of the first.
 
-    On a CPU these are the tensors' own. With `whole` they are what the system sees, if that is
-    more: convolutions rearrange what they take. This does not grow in proportion to the images.
+    On a CPU these are the tensors' own, and what the system sees beyond them. With `whole` both are
+    one figure, for a batch that an operation takes as it is.
     """
     give_back()
     watch = Watch(device)
@@ -163,8 +185,9 @@ def _tried(work: Callable[[], Tensor], images: int, device: torch.device, whole:
         return Pass(images, seconds / images, watch.peak())
     with _Tally() as tally:
         result = work()
-    held = max(tally.most, watch.peak()) if whole else tally.most
-    return Pass(images, _seconds(work, device) / images, max(0, held - result.nbytes))
+    seen = max(0, watch.peak() - tally.most)
+    held = tally.most + whole * seen
+    return Pass(images, _seconds(work, device) / images, max(0, held - result.nbytes), 0 if whole else seen)
 
 
 def _seconds(work: Callable[[], Tensor], device: torch.device) -> float:

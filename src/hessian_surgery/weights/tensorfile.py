@@ -11,14 +11,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hessian_surgery.files import written_beside
+from hessian_surgery.ranks import present
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file; a tied tensor is written once for each of its names."""
-    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with written_beside(path) as beside:
-        save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
-        _sort_metadata(beside)
+        if present().writes:
+            own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+            save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
+            _sort_metadata(beside)
 
 
 def _sort_metadata(path: Path) -> None:

@@ -96,10 +96,10 @@ def with_trained_loss(config: OperationConfig, given: str | None, opened: Opened
 
     Only spikes depend on it. What the file says is left alone if it names no loss of ours.
     """
-    known = opened.checkpoint.metadata.get("loss") if opened.checkpoint else None
-    if given is not None or known not in LOSSES or not config.uses_spikes:
+    known = opened.checkpoint.metadata.get("loss", "") if opened.checkpoint else ""
+    if given is not None or known.partition(":")[0] not in LOSSES or not config.uses_spikes:
         return config
-    return replace(config, search=replace(config.search, loss=known))  # type: ignore[arg-type]
+    return replace(config, search=replace(config.search, loss=known))
 
 
 def _pretrained(options: InputOptions, fresh: bool) -> Pretrained | None:

@@ -27,6 +27,8 @@ from hessian_surgery.ranks import present
 GRAPH_FACTOR = 3
 # The share of the free memory that may be planned for.
 SHARE = 0.9
+# So many texts show what one takes in a batch that is padded to the longest.
+TYPICAL = 32
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ def check_graph(
 def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace | None = None) -> int:
     """Bytes that autograd saves for the gradient of one image, without the weights themselves.
 
+    Of samples that differ in length, the mean over a padded batch.
+
     The gradient is in the weights of `space`, by default in all trainable ones.
     """
     space = space or parameter_space(classifier.module)
@@ -91,7 +95,8 @@ def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()  # a saved output that held its own node would never be freed
 
-    inputs, labels = next(data.subset(torch.zeros(1, dtype=torch.int64)).batches(1, classifier.device))
+    some = torch.arange(_typical(data))
+    inputs, labels = next(data.subset(some).batches(len(some), classifier.device))
     with (
         classifier.evaluating(),
         torch.enable_grad(),
@@ -100,12 +105,18 @@ def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
     ):
         cross_entropy(classifier.as_inputs_come().logits(inputs), labels)
-    return sum(saved.values())
+    return sum(saved.values()) // len(some)
 
 
 def input_bytes(data: LabelledSet) -> int:
     """Bytes of the inputs of one sample."""
-    return sum(tensor.nbytes for tensor in batches.tensors(data.fetch(torch.zeros(1, dtype=torch.int64))))
+    count = _typical(data)
+    return sum(tensor.nbytes for tensor in batches.tensors(data.fetch(torch.arange(count)))) // count
+
+
+def _typical(data: LabelledSet) -> int:
+    """How many samples show what one takes: the first alone, unless they differ in length."""
+    return 1 if data.ragged is None else min(len(data), TYPICAL)
 
 
 class Watch:

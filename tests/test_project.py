@@ -10,11 +10,17 @@ PACKAGE = ROOT / "src/hessian_surgery"
 # Every module and room at the root, from the bottom up: none imports a later one.
 RANKS = (
     "types",
+    "plain_text",
     "errors",
+    "terminal",
+    "type_check",
     "parse_numbers",
     "short_repr",
     "markup",
     "version",
+    "file_shapes",
+    "page_shapes",
+    "stored",
     "seeding",
     "import_by_name",
     "files",

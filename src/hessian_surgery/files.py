@@ -11,6 +11,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from hessian_surgery.errors import InputError
+from hessian_surgery.plain_text import in_json, reason
 
 LOCK = ".lock"
 
@@ -28,8 +29,7 @@ def written_beside(path: Path) -> Iterator[Path]:
         # torch.save raises a RuntimeError if the disk is full.
         if isinstance(error, RuntimeError) and not beside.exists():
             raise
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise InputError(f"out: {path} cannot be written: {reason}") from error
+        raise InputError(f"out: {path} cannot be written: {reason(error)}") from error
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
@@ -59,18 +59,7 @@ def append_text(path: Path, text: str, overwrite: bool = False) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file, indented, with non-ASCII letters as they are."""
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def read_json(path: Path, argument: str) -> dict[str, Any]:
-    """Read a JSON file that holds an object."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{argument}: {path} cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{argument}: {path} does not hold a JSON object")
-    return content
+    write_text(path, in_json(json.dumps(content, indent=1, ensure_ascii=False)) + "\n")
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def test_unreadable_files_are_named(tmp_path, weights):
     content = (tmp_path / "short.pt").read_bytes()
     (tmp_path / "short.pt").write_bytes(content[: len(content) // 2])
     for name in ("short.safetensors", "short.pt"):
-        with pytest.raises(hs.InputError, match="cannot be read, it may be truncated"):
+        with pytest.raises(hs.InputError, match="it may be truncated"):
             read_checkpoint(tmp_path / name)
     torch.save([1, 2], tmp_path / "list.pt")
     with pytest.raises(hs.InputError, match="no state_dict"):

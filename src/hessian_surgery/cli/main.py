@@ -4,7 +4,6 @@ import sys
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.markup import escape
 
 from hessian_surgery.cli.command import add_command
 from hessian_surgery.cli.compare_options import CompareOptions
@@ -23,6 +22,7 @@ from hessian_surgery.cli.study_options import (
 )
 from hessian_surgery.cli.train_options import TrainOptions
 from hessian_surgery.errors import InputError
+from hessian_surgery.terminal import safe
 from hessian_surgery.version import __version__
 
 # Name, options, where the function is, help text.
@@ -150,5 +150,5 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        notes().print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        notes().print(f"[bold red]error:[/] {safe(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)

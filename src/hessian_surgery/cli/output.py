@@ -6,28 +6,34 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
+from hessian_surgery.plain_text import in_json, lines, one_line
+from hessian_surgery.terminal import SafeConsole
 
 # How wide tables are in a file or a pipe, where names need not be cut.
 FILE_WIDTH = 120
 
 
-def results() -> Console:
+def results() -> SafeConsole:
     """Return the console for results: stdout."""
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else FILE_WIDTH)
+    return SafeConsole(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else FILE_WIDTH)
 
 
 def print_json(content: dict[str, Any]) -> None:
     """Print one JSON object on stdout."""
-    print(json.dumps(content, ensure_ascii=False))
+    print(in_json(json.dumps(content, ensure_ascii=False)))
 
 
-def notes() -> Console:
+def print_text(text: str) -> None:
+    """Print a text of several lines on stdout."""
+    print(lines(text.removesuffix("\n")))
+
+
+def notes() -> SafeConsole:
     """Return the console for progress and remarks: stderr."""
-    return Console(stderr=True)
+    return SafeConsole(stderr=True)
 
 
-def print_notes(lines: Iterable[str]) -> None:
+def print_notes(said: Iterable[str]) -> None:
     """Print lines on stderr as they are, without markup."""
-    for line in lines:
-        notes().print(line, highlight=False, markup=False, soft_wrap=True)
+    for line in said:
+        notes().print(one_line(line), highlight=False, markup=False, soft_wrap=True)

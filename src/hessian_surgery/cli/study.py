@@ -10,7 +10,7 @@ from typing import Any
 from hessian_surgery.cli.configs import choose_search
 from hessian_surgery.cli.inputs import OpenedModel, open_model
 from hessian_surgery.cli.options import StudyOptions
-from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.output import notes, print_json, print_notes, print_text
 from hessian_surgery.cli.study_options import BulkWalkOptions, LinearizationOptions, ProbeOptions, StabilityOptions
 from hessian_surgery.data.sources import PARTS
 from hessian_surgery.errors import InputError
@@ -97,7 +97,7 @@ def run_study(
     if options.as_json:
         print_json(content)
     else:
-        print(module.describe(result))
+        print_text(module.describe(result))
     print_notes([f"{name}.json and {name}.svg: {options.out}"])
     return result
 

@@ -57,7 +57,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise InputError(f"checkpoint: {path} is not a file")
     try:
         if path.suffix == ".safetensors":
-            weights, metadata = read_tensors(path)
+            weights, metadata = read_tensors(path, "checkpoint")
             return Checkpoint(path, weights, metadata, file_sha256(path), read_header(path))
         state = find_state(read_torch(path), path)
     except InputError:

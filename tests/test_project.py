@@ -14,6 +14,7 @@ RANKS = (
     "errors",
     "terminal",
     "type_check",
+    "pickle_scan",
     "parse_numbers",
     "short_repr",
     "markup",

@@ -25,6 +25,7 @@ RANKS = (
     "seeding",
     "import_by_name",
     "files",
+    "plain_modes",
     "cuda_graphs",
     "data",
     "weights",

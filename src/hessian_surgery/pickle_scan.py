@@ -35,12 +35,12 @@ def scan_pickle(file: IO[bytes], size: int) -> list[str]:
         if isinstance(value, str):
             texts.append(value)
         if code.name in PUTS or code.name == "MEMOIZE":
-            number = len(memo) if code.name == "MEMOIZE" else int(value)
+            number = len(memo) if code.name == "MEMOIZE" else int(value or 0)
             if number > size:
                 raise ValueError(f"its memo has {number:,} places, more than it has bytes")
             memo[number] = stack[-1] or (0, 1)
         elif code.name in GETS:
-            stack.append(memo[int(value)])
+            stack.append(memo[int(value or 0)])
         elif code.name == "DUP":
             stack.append(stack[-1])
         else:

@@ -23,12 +23,12 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-def message(text: str) -> str:
-    """One line of at most `LONGEST` letters, without the middle of a longer one."""
+def message(text: str, longest: int = LONGEST) -> str:
+    """One line of at most so many letters, without the middle of a longer one."""
     whole = one_line(text)
-    if len(whole) <= LONGEST:
+    if len(whole) <= longest:
         return whole
-    return f"{whole[: LONGEST - ENDING - 3]} … {whole[-ENDING:]}"
+    return f"{whole[: longest - ENDING - 3]} … {whole[-ENDING:]}"
 
 
 def lines(text: str) -> str:

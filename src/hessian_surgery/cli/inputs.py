@@ -18,6 +18,7 @@ from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.parse_numbers import parse_numbers
+from hessian_surgery.plain_text import reason
 from hessian_surgery.weights.checkpoint import Checkpoint, load_weights, read_checkpoint
 
 # Options that do not change what is found.
@@ -117,10 +118,10 @@ def choose_device(name: str | None) -> torch.device:
     """Return the device with this name; without a name cuda if there is one, else cpu."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device: {name!r} cannot be used: {str(error).splitlines()[0]}; give cpu or cuda") from error
-    return device
+        torch.zeros(1, device=device).item()  # also refuses the meta device, which holds no values
+    except Exception as error:  # each kind of device has its own
+        raise InputError(f"device: {name!r} cannot be used: {reason(error)}; give cpu or cuda") from error
+    return torch.device("cpu") if device.type == "cpu" else device
 
 
 def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool) 
 def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:
     """Count the outputs of a built-in model: the checkpoint's, or one for each class."""
     bias = checkpoint.weights.get("fc.bias") if checkpoint else None
-    return classes if bias is None else len(bias)
+    return len(bias) if bias is not None and bias.ndim == 1 else classes
 
 
 def _preprocessing(checkpoint: Checkpoint | None, options: InputOptions) -> Preprocessing:

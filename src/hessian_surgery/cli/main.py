@@ -1,11 +1,13 @@
 """The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 any other error."""
 
+import io
+import os
 import sys
 from typing import Annotated, TypeAlias
 
 import typer
 
-from hessian_surgery.cli.command import add_command
+from hessian_surgery.cli.command import add_command, check_arguments
 from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
@@ -22,6 +24,7 @@ from hessian_surgery.cli.study_options import (
 )
 from hessian_surgery.cli.train_options import TrainOptions
 from hessian_surgery.errors import InputError
+from hessian_surgery.plain_text import message, reason
 from hessian_surgery.terminal import safe
 from hessian_surgery.version import __version__
 
@@ -147,8 +150,42 @@ app.add_typer(studies, name="study")
 
 def main() -> None:
     """Run the command line. Bad input gives one line on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        code = _run()
+        sys.stdout.flush()
+    except OSError as error:
+        # Nothing more can be written there, and the interpreter must not try at its end.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the end)
+        if not isinstance(error, BrokenPipeError):
+            _say(f"output cannot be written: {reason(error)}")
+        code = 1
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run a command; return the exit code."""
+    try:
+        check_arguments(sys.argv[1:])
+        return app(standalone_mode=False) or 0
     except InputError as error:
-        notes().print(f"[bold red]error:[/] {safe(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _say(str(error))
+        return 2
+    except Exception as error:
+        # Typer's own errors are of another class in each version; all know what to say.
+        if not hasattr(error, "format_message"):
+            raise
+        context = getattr(error, "ctx", None)
+        said = error.format_message()
+        if context is not None and said == context.get_help():
+            print(said, file=sys.stderr)
+        else:
+            place = "hessian-surgery" if context is None else context.command_path
+            print(f"Try '{place} --help' for help.\nError: {message(said, 400)}", file=sys.stderr)
+        return int(getattr(error, "exit_code", 2))
+
+
+def _say(text: str) -> None:
+    notes().print(f"[bold red]error:[/] {safe(text)}", highlight=False, soft_wrap=True)

@@ -51,8 +51,8 @@ def train(options: TrainOptions) -> None:
             train_model(opened.model, opened.parts.training, config, folder=folder, progress=report)
             observer.stage("measuring", 0, 1)
             found = compute_metrics(predict(opened.classifier, test), test.labels, len(test.classes))
-    except KeyboardInterrupt:
-        print_notes(["interrupted; give the same command again to continue after the last whole epoch"])
+    except KeyboardInterrupt as stop:
+        stop.args = ("interrupted; give the same command again to continue after the last whole epoch",)
         raise
     metadata = _metadata(options, config, opened)
     save_tensors(options.out, opened.model.state_dict(), metadata)

@@ -11,6 +11,7 @@ from hessian_surgery.curvature.memory_plan import choose_storage
 from hessian_surgery.curvature.operators import Operator, space_of
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import deterministic_kernels
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array, Progress
@@ -76,6 +77,7 @@ class Density:
         return list(zip(self.nodes, self.weights, strict=True))
 
 
+@in_plain_modes
 def spectral_density(
     operator: Operator,
     *,

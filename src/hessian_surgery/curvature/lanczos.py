@@ -16,6 +16,7 @@ from hessian_surgery.curvature.operators import Operator, Product, VectorSpace, 
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array, Progress
@@ -95,6 +96,7 @@ class Spectrum:
         return total
 
 
+@in_plain_modes
 def lanczos(
     operator: Operator | Product,
     k: int,

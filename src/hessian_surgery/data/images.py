@@ -56,9 +56,9 @@ class Preprocessing:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                image = Image.open(io.BytesIO(encoded), formats=FORMATS)
-                self._check_size(image.size, which)
-                image = image.convert("RGB")
+                opened = Image.open(io.BytesIO(encoded), formats=FORMATS)
+                self._check_size(opened.size, which)
+                image = opened.convert("RGB")
         except InputError:
             raise
         except Exception as error:  # a damaged image can raise anything

@@ -101,6 +101,8 @@ def answers_of(logits: Tensor, labels: Tensor) -> Answers:
 
 def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
     """Refuse a model that cannot be measured; return a note if it has more outputs than classes."""
+    if any(parameter.is_inference() for parameter in classifier.module.parameters()):
+        raise InputError("model: its weights were made in inference mode; build or load it outside of that")
     classifier = classifier.as_inputs_come()
     inputs, _ = next(data.batches(32, classifier.device))
     # Both passes in one block: a second block would restart the random state and hide randomness.

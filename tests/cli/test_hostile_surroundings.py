@@ -6,6 +6,10 @@ import sys
 
 import pytest
 from bad_inputs import refused
+from torch import nn
+
+import hessian_surgery as hs
+from conftest import points
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -21,7 +25,9 @@ def called(arguments, code=START, **options):
 
 def test_a_terminal_that_knows_no_greek():
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
-    done = called(["reproduce", "--list"], env=environment)
+    parts = {f"{name}_data": points(12, i) for i, name in enumerate(("training", "calibration", "heldout"))}
+    hs.operate(nn.Linear(2, 3), config=hs.SurgeryConfig(directions="biases"), **parts).save("run")
+    done = called(["card", "run"], env=environment)
     assert done.returncode == 0, done.stderr
     assert b"\\u03c3" in done.stdout
     done = called(["report", "σ"], env=environment)

@@ -1,10 +1,13 @@
-# Each target makes the environment it needs: .venv at the root, from the pinned constraints.
+# Each target makes the environment it needs, from the pinned constraints: .venv at the root, and
+# .venv-extras for the optional packages, so that `make test` shows that nothing else needs them.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.docs-installed
+EXTRAS_BIN := .venv-extras/bin
+EXTRAS_STAMP := .venv-extras/.installed
 
-.PHONY: demo test test-full lint docs results bench clean
+.PHONY: demo test test-full test-extras lint docs results bench clean
 
 demo: $(STAMP)
 	$(BIN)/hessian-surgery demo --out runs/demo
@@ -14,6 +17,9 @@ test: lint
 
 test-full: lint $(DOCS_STAMP)
 	$(BIN)/pytest --cov --cov-report=term --cov-fail-under=90
+
+test-extras: $(EXTRAS_STAMP)
+	OMP_NUM_THREADS=1 $(EXTRAS_BIN)/pytest -n 2 --dist loadfile -m "extras and not full"
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks docs/*.py
@@ -41,5 +47,11 @@ $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $(DOCS_STAMP)
 
+$(EXTRAS_STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-extras
+	$(EXTRAS_BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-e '.[dev,hf,lora,export,vision,lightning,watch]'
+	touch $(EXTRAS_STAMP)
+
 clean:
-	rm -rf .venv site .coverage .mypy_cache .ruff_cache .pytest_cache runs
+	rm -rf .venv .venv-extras site .coverage .mypy_cache .ruff_cache .pytest_cache runs

@@ -1,5 +1,6 @@
 """Small nets in float64, whose Hessians fit in memory, and a net trained on digits."""
 
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -26,6 +27,13 @@ from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.surrogate import Surrogate
+from hugging_face_folders import make_folders
+
+# Here and in processes that tests start: what is done before the first import of torchvision.
+SITE = str(Path(__file__).parent / "site")
+sys.path.append(SITE)
+importlib.import_module("torchvision_operators")
+os.environ["PYTHONPATH"] = os.pathsep.join([SITE, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 SHARED = Path(os.environ.get("HESSIAN_SURGERY_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -237,3 +245,9 @@ def soft_objective(logits: Tensor, labels: Tensor, classes: int, temperature: fl
     soft = soft_rates(logits, labels, classes, temperature)
     goal = Goal("sigma", 0.0, np.full(classes, -np.inf))
     return goal.soft(rates(logits, labels, classes), soft[1].detach())(*soft, price)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Folders of tiny Hugging Face models and their data, for tests that are skipped without."""
+    return make_folders(tmp_path_factory.mktemp("hugging-face"))

@@ -1,6 +1,7 @@
 """README and pages: Python runs, commands parse, links lead somewhere, lists are complete."""
 
 import importlib
+import json
 import re
 import shlex
 import shutil
@@ -18,6 +19,7 @@ from torch.utils.data import TensorDataset
 
 import hessian_surgery as hs
 from conftest import operate
+from extras import extra
 from hessian_surgery.cli.compare import choose_protocol
 from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.configs import choose_config, refuse_unused
@@ -38,11 +40,29 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Recipes for these libraries build on each other, and run only where the libraries are.
 LIBRARIES = ("transformers", "peft")
 NEEDS = re.compile(rf"^from ({'|'.join(LIBRARIES)}) import", re.MULTILINE)
+# What a block needs, by what it holds; without that it is skipped.
+OPTIONAL = {
+    ".onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "import mlflow": ("mlflow",),
+    "torch.utils.tensorboard": ("tensorboard",),
+    "import lightning": ("lightning",),
+    "import peft": ("peft",),
+}
+
+
+def needed(code: str) -> list[pytest.MarkDecorator]:
+    """Marks for a block: what optional packages it needs."""
+    packages = [package for text, needs in OPTIONAL.items() if text in code for package in needs]
+    return extra(*packages) if packages else []
+
+
+# The guide to Hugging Face: its blocks run in a test of their own.
+GUIDE = "docs/guides/hugging-face.md"
 BLOCKS = [
-    pytest.param(code, id=f"{name}-{i}")
+    pytest.param(code, id=f"{name}-{i}", marks=needed(code))
     for name, text in PAGES.items()
     for i, code in enumerate(PYTHON.findall(text))
-    if not NEEDS.search(code)
+    if name != GUIDE and not NEEDS.search(code)
 ]
 # What pages write for a model and its data.
 STAND_INS = {"A", "B", "D", "…"}
@@ -69,12 +89,46 @@ COMMANDS = [
 @pytest.mark.parametrize("code", BLOCKS)
 def test_block_runs(code, trained, digits_parts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     test = TensorDataset(digits_parts.heldout.inputs(), digits_parts.heldout.labels)
     given = {"model": trained, "train": digits_parts.training, "test": test}
     exec(compile(code, "block", "exec"), given)
     assert "hs" in given
 
 
+@pytest.mark.extras
+def test_the_guide_to_hugging_face_runs(tmp_path, monkeypatch):
+    for library in ("transformers", "datasets", "accelerate"):
+        pytest.importorskip(library, reason=f"{library} is optional")
+    monkeypatch.chdir(tmp_path)
+    dataset = make_dataset()
+    save_model(Path("my-model"), dataset)
+    dataset.save_to_disk("my-data")
+    for code in PYTHON.findall(PAGES[GUIDE]):
+        given: dict[str, Any] = {"dataset": dataset}
+        exec(compile(code, "guide", "exec"), given)
+        if "outcome" in given:
+            assert given["outcome"].findings.heldout.classes == ("sad", "calm", "glad")
+            assert "texts" in repr(given["outcome"])
+    assert Path("patched/tokenizer.json").exists()
+    assert list(Path("diagnoses").iterdir())
+
+
+@pytest.mark.extras
+def test_the_figures_in_the_guide_to_hugging_face_are_those_recorded():
+    for library in ("transformers", "datasets"):
+        pytest.importorskip(library, reason=f"{library} is optional")
+    from benchmarks.hugging_face import RESULTS, row
+
+    runs = json.loads(RESULTS.read_text())
+    assert set(runs) == {"vit", "resnet", "bert"}
+    for case, found in runs.items():
+        assert row(case, found) in PAGES[GUIDE]
+        assert sum(after - before for before, after in (run["sigma"] for run in found)) < 0
+        assert len(found) == 5
+
+
+@pytest.mark.extras
 def test_the_recipes_for_hugging_face_and_lora_run(tmp_path, monkeypatch):
     for library in (*LIBRARIES, "datasets"):
         pytest.importorskip(library, reason=f"{library} is optional")
@@ -88,7 +142,7 @@ def test_the_recipes_for_hugging_face_and_lora_run(tmp_path, monkeypatch):
     assert [NEEDS.search(code)[1] for code in recipes] == list(LIBRARIES)
     text, lora = (exec(compile(code, "recipe", "exec"), given) or given["outcome"] for code in recipes)
     assert text.findings.heldout.classes == ("sad", "calm", "glad")
-    assert "samples" in text.summary() + repr(text)
+    assert "texts" in text.summary() + repr(text)
     assert {name for name, tensor in lora.weights.items() if not torch.equal(tensor, lora.base_weights[name])}
     after = load_file("patched-lora/adapter_model.safetensors")
     moved = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}

@@ -16,6 +16,7 @@ from torch import nn
 
 import hessian_surgery as hs
 from conftest import points
+from extras import extra
 
 # The toy's training images of each class.
 COUNTS = (100, 40, 20)
@@ -41,7 +42,14 @@ def toy():
     return held | {"outcome": outcome, "fronts": fronts, "hs": hs, "torch": torch, "np": np, "Path": Path}
 
 
-@pytest.mark.parametrize("name", hs.__all__)
+# Examples that need optional packages.
+ONNX = ("check_onnx", "patch_onnx")
+NAMES = [
+    pytest.param(name, marks=extra("onnx", "onnxscript", "onnxruntime") if name in ONNX else ()) for name in hs.__all__
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_example_runs(name, toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = inspect.getdoc(getattr(hs, name))

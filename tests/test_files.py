@@ -1,8 +1,12 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import append_text, claimed, write_text, written_beside
+from hessian_surgery.files import LOCK, append_text, claimed, write_text, written_beside
 from hessian_surgery.stored import read_json
 from hessian_surgery.weights.tensorfile import save_tensors
 
@@ -56,3 +60,54 @@ def test_a_claim_without_files_leaves_no_folder(tmp_path):
     with claimed(tmp_path / "b"), pytest.raises(InputError, match="another process"), claimed(tmp_path / "b"):
         pass
     assert list((tmp_path / "b").iterdir()) == []
+
+
+def test_a_claim_removes_what_a_killed_process_left_and_nothing_else(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    ours = [tmp_path / ".state.1.hessian-surgery", tmp_path / "checkpoint/.state.safetensors.77.hessian-surgery"]
+    theirs = [tmp_path / ".notes.tmp", tmp_path / ".lock", tmp_path / "a.hessian-surgery"]
+    for path in (*ours, *theirs):
+        path.write_text("text")
+    with claimed(tmp_path):
+        pass
+    assert [path.exists() for path in ours] == [False, False]
+    assert [path.read_text() for path in theirs] == ["text"] * 3
+
+
+def test_a_refused_folder_keeps_everything(tmp_path):
+    left = tmp_path / ".state.1.hessian-surgery"
+    left.write_text("text")
+
+    def refuse():
+        raise InputError("out: refused")
+
+    with pytest.raises(InputError, match="refused"), claimed(tmp_path, refuse):
+        pass
+    assert list(tmp_path.iterdir()) == [left]
+
+
+def test_a_lock_that_leads_elsewhere_is_refused(tmp_path):
+    (tmp_path / "precious").write_text("text")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="cannot be written"), claimed(tmp_path / "run"):
+        pass
+    assert (tmp_path / "precious").read_text() == "text"
+
+
+def test_a_file_that_a_killed_process_left_half_written_goes_with_the_next(tmp_path):
+    """That of a process which still runs stays."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left, held = (tmp_path / f".file.txt.{process}.hessian-surgery" for process in (gone.pid, os.getppid()))
+    for path in (left, held):
+        path.write_text("half")
+    write_text(tmp_path / "file.txt", "whole")
+    assert not left.exists()
+    assert held.exists()
+
+
+def test_folders_on_the_way_go_too_if_nothing_was_written(tmp_path):
+    with claimed(tmp_path / "a/b/c"):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -37,6 +37,7 @@ RANKS = (
     "paper",
     "baselines",
     "report",
+    "serve",
     "comparison",
     "studies",
     "reproduce",

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from hessian_surgery.curvature.lanczos import Spectrum, lanczos
     from hessian_surgery.curvature.operators import FunctionOperator
     from hessian_surgery.curvature.search import SpikeSearch
+    from hessian_surgery.data.datamodule import datamodule_parts
     from hessian_surgery.data.labelled import LabelledSet, as_labelled
+    from hessian_surgery.data.leaks import drop_shared
     from hessian_surgery.data.readers.digits import digits
     from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
     from hessian_surgery.errors import InputError
@@ -39,8 +41,9 @@ if TYPE_CHECKING:
     from hessian_surgery.evidence.promises import Promise
     from hessian_surgery.evidence.verdict import Verdict
     from hessian_surgery.model.classifier import Classifier
-    from hessian_surgery.model.losses import class_balanced, cross_entropy, focal
+    from hessian_surgery.model.losses import class_balanced, class_weighted, cross_entropy, focal, label_smoothing
     from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+    from hessian_surgery.model.pretrained import Pretrained, open_pretrained
     from hessian_surgery.model.smallnet import train_smallnet
     from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
     from hessian_surgery.operation.findings import Findings
@@ -56,7 +59,11 @@ if TYPE_CHECKING:
     from hessian_surgery.paper.presets import paper_config
     from hessian_surgery.paper.sensitivity import sensitivity
     from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
+    from hessian_surgery.report.trainer_callback import diagnosis_callback
     from hessian_surgery.report.write_report import write_report
+    from hessian_surgery.serve.agreement import Agreement
+    from hessian_surgery.serve.export import check_onnx, export
+    from hessian_surgery.serve.onnx_bias import patch_onnx
     from hessian_surgery.studies.bulk_walk import BulkWalk, bulk_walk
     from hessian_surgery.studies.effective_rank import EffectiveRank, effective_rank_study
     from hessian_surgery.studies.linearization import Linearization, linearization
@@ -65,6 +72,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advice",
+    "Agreement",
     "Asked",
     "BeforeAfter",
     "BulkWalk",
@@ -99,6 +107,7 @@ __all__ = [
     "PairedTests",
     "ParameterSpace",
     "Plan",
+    "Pretrained",
     "Promise",
     "Protocol",
     "Row",
@@ -117,23 +126,32 @@ __all__ = [
     "as_labelled",
     "bulk_walk",
     "cap_per_class",
+    "check_onnx",
     "class_balanced",
+    "class_weighted",
     "compare",
     "compare_logits",
     "cross_entropy",
+    "datamodule_parts",
     "diagnose",
+    "diagnosis_callback",
     "digits",
+    "drop_shared",
     "effective_rank_study",
+    "export",
     "finetune",
     "focal",
     "gradient_sensitivity",
     "hessian_batch",
+    "label_smoothing",
     "lanczos",
     "linearization",
     "load_logits",
+    "open_pretrained",
     "operate",
     "paper_config",
     "parameter_space",
+    "patch_onnx",
     "plan",
     "sensitivity",
     "spectral_density",
@@ -163,7 +181,9 @@ _PLACES = {
     "curvature.lanczos": "Spectrum lanczos",
     "curvature.operators": "FunctionOperator",
     "curvature.search": "SpikeSearch",
+    "data.datamodule": "datamodule_parts",
     "data.labelled": "LabelledSet as_labelled",
+    "data.leaks": "drop_shared",
     "data.readers.digits": "digits",
     "data.splits": "cap_per_class hessian_batch stratified_split",
     "errors": "InputError",
@@ -177,8 +197,9 @@ _PLACES = {
     "evidence.promises": "Promise",
     "evidence.verdict": "Verdict",
     "model.classifier": "Classifier",
-    "model.losses": "class_balanced cross_entropy focal",
+    "model.losses": "class_balanced class_weighted cross_entropy focal label_smoothing",
     "model.parameters": "ParameterSpace parameter_space",
+    "model.pretrained": "Pretrained open_pretrained",
     "model.smallnet": "train_smallnet",
     "operation.config": "OperationConfig SurgeryConfig",
     "operation.findings": "Findings",
@@ -194,7 +215,11 @@ _PLACES = {
     "paper.presets": "paper_config",
     "paper.sensitivity": "sensitivity",
     "paper.sensitivity_gradients": "gradient_sensitivity",
+    "report.trainer_callback": "diagnosis_callback",
     "report.write_report": "write_report",
+    "serve.agreement": "Agreement",
+    "serve.export": "check_onnx export",
+    "serve.onnx_bias": "patch_onnx",
     "studies.bulk_walk": "BulkWalk bulk_walk",
     "studies.effective_rank": "EffectiveRank effective_rank_study",
     "studies.linearization": "Linearization linearization",

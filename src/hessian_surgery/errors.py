@@ -18,6 +18,10 @@ class InputError(ValueError):
         super().__init__(message(str(text)))
 
 
+class FileError(InputError):
+    """A file cannot be read or written: it ends a comparison, and fails no single method in it."""
+
+
 def require(holds: bool, argument: str, value: object, needed: str) -> None:
     """Raise an InputError with the argument, what it got and what it must be, unless it holds."""
     if not holds:

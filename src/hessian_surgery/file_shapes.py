@@ -5,7 +5,7 @@ A key that runs of earlier versions lack is not required. More keys are allowed.
 
 from typing import Literal, NotRequired, TypedDict
 
-Noun = Literal["images", "samples"]
+Noun = Literal["images", "texts", "samples"]
 Criterion = Literal["minimum_accuracy", "maximum_drop"]
 
 

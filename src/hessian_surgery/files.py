@@ -1,27 +1,33 @@
 """Files that are complete or absent, and folders that only one process writes at a time."""
 
 import fcntl
+import glob
 import json
 import os
-from collections.abc import Iterator
+import re
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError
 from hessian_surgery.plain_text import in_json, reason
 
-LOCK = ".lock"
+# Names that nobody else gives to a file: a lock, and files that are half written.
+LOCK = ".hessian-surgery.lock"
+HALF_WRITTEN = re.compile(r"\..+\.(\d+)\.hessian-surgery")
 
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; the file written there replaces `path` on success."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.hessian-surgery")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_half_written(path)
         yield beside
         beside.chmod(0o666 & ~_umask())  # safetensors lets only the owner read its files
         os.replace(beside, path)
@@ -29,10 +35,52 @@ def written_beside(path: Path) -> Iterator[Path]:
         # torch.save raises a RuntimeError if the disk is full.
         if isinstance(error, RuntimeError) and not beside.exists():
             raise
-        raise InputError(f"out: {path} cannot be written: {reason(error)}") from error
+        raise FileError(f"out: {path} cannot be written: {reason(error)}") from error
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def _remove_half_written(path: Path) -> None:
+    """Remove what processes that were killed left of their attempts to write this file."""
+    for other in path.parent.glob(f".{glob.escape(path.name)}.*.hessian-surgery"):
+        found = HALF_WRITTEN.fullmatch(other.name)
+        if found and not _alive(int(found[1])):
+            with suppress(OSError):
+                _remove(other)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder with all that it holds."""
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    """Whether there is such a process on this machine."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def folder_written_beside(folder: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `folder`; on success it replaces `folder`."""
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.hessian-surgery")
+    try:
+        _remove_half_written(folder)
+        beside.mkdir(parents=True)
+        yield beside
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        os.replace(beside, folder)
+    except OSError as error:
+        raise FileError(f"out: {folder} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _umask() -> int:
@@ -54,7 +102,7 @@ def append_text(path: Path, text: str, overwrite: bool = False) -> None:
         with path.open("w" if overwrite else "a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise InputError(f"out: {path} cannot be written: {error.strerror}") from error
+        raise FileError(f"out: {path} cannot be written: {error.strerror}") from error
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -63,37 +111,51 @@ def write_json(path: Path, content: Any) -> None:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def claimed(folder: Path, check: Callable[[], None] | None = None) -> Iterator[None]:
     """Reserve a folder for this process, and refuse a second one; a killed process loses its claim.
 
-    Files that a killed process left half written are removed.
+    Files that a killed process left half written are removed, also from folders below.
+
+    Args:
+        folder: made if it does not exist.
+        check: refuses the folder by an error; it is called when no other process can write there.
     """
-    made = not folder.exists()
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("w")
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
-        raise InputError(f"out: {folder} cannot be written: {error.strerror}") from error
+        _remove_empty(made)
+        raise FileError(f"out: {folder} cannot be written: {error.strerror}") from error
     try:
-        with lock:
-            _lock(lock, folder)
-            for leftover in folder.glob(".*.tmp"):
-                leftover.unlink()
-            try:
-                yield
-            finally:
-                (folder / LOCK).unlink(missing_ok=True)
+        _lock(lock, folder)
+        try:
+            if check is not None:
+                check()
+            for place, folders, names in os.walk(folder):
+                for name in filter(HALF_WRITTEN.fullmatch, (*folders, *names)):
+                    _remove(Path(place, name))
+            yield
+        finally:
+            (folder / LOCK).unlink(missing_ok=True)
     finally:
-        if made and not any(folder.iterdir()):
+        os.close(lock)
+        _remove_empty(made)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove folders, innermost first, up to one that holds something."""
+    with suppress(OSError):
+        for folder in folders:
             folder.rmdir()
 
 
-def _lock(lock: Any, folder: Path) -> None:
+def _lock(lock: int, folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Another process may have removed the file after we opened it and before we locked it.
-        held = (folder / LOCK).exists() and os.fstat(lock.fileno()).st_ino == (folder / LOCK).stat().st_ino
+        held = os.fstat(lock).st_ino == (folder / LOCK).stat().st_ino
     except OSError:
         held = False
     if not held:
-        raise InputError(f"out: another process is writing {folder}; wait for it, or give another folder")
+        raise FileError(f"out: another process is writing {folder}; wait for it, or give another folder")

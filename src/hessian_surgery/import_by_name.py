@@ -1,4 +1,4 @@
-"""Import a user's own model or data by its path, `package.module:name`."""
+"""Import a user's own model or data by its path, `package.module:name`; or an optional package."""
 
 import importlib
 import inspect
@@ -52,3 +52,17 @@ def _where(error: BaseException) -> str:
     last = frames[-1]
     own = Path(__file__).name == Path(last.filename).name
     return reason(error) if own else f"{type(error).__name__}: {reason(error)} ({last.filename}, line {last.lineno})"
+
+
+def import_extra(package: str, argument: str, extra: str) -> Any:
+    """Import a package that only some uses need; `extra` is what installs it with this one."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        if error.name != package:
+            raise InputError(f"{argument}: {package} is installed but cannot be imported: {error}") from error
+        raise InputError(
+            f"{argument}: it needs {package}, which is not installed; pip install 'hessian-surgery[{extra}]'"
+        ) from error
+    except RuntimeError as error:  # as torchvision raises beside another build of torch
+        raise InputError(f"{argument}: {package} is installed but cannot be imported: {error}") from error

@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.plain_text import reason
 from hessian_surgery.type_check import fault
 from hessian_surgery.version import SCHEMA_VERSION
@@ -38,7 +38,7 @@ def read_json(path: Path, argument: str, shape: Any = dict[str, Any]) -> dict[st
         shape: what it must hold: a type hint, such as a TypedDict.
 
     Raises:
-        InputError: it is no JSON, too large, or does not hold what it must.
+        FileError: it is no JSON, too large, or does not hold what it must.
     """
     return parse_json(read_small(path, argument), f"{argument}: {path}", shape)
 
@@ -47,12 +47,12 @@ def read_small(path: Path, argument: str, kind: str = "JSON") -> str:
     """Read a text file that is not larger than any of ours."""
     try:
         if path.stat().st_size > LARGEST:
-            raise InputError(f"{argument}: {path} has more than {LARGEST:,} bytes; no file of this kind has")
+            raise FileError(f"{argument}: {path} has more than {LARGEST:,} bytes; no file of this kind has")
         return path.read_text(encoding="utf-8")
     except UnicodeError as error:
-        raise InputError(f"{argument}: {path} cannot be read as {kind}: it is not UTF-8") from error
+        raise FileError(f"{argument}: {path} cannot be read as {kind}: it is not UTF-8") from error
     except OSError as error:
-        raise InputError(f"{argument}: {path} cannot be read as {kind}: {reason(error)}") from error
+        raise FileError(f"{argument}: {path} cannot be read as {kind}: {reason(error)}") from error
 
 
 def parse_json(text: str, what: str, shape: Any = dict[str, Any]) -> dict[str, Any]:
@@ -61,9 +61,9 @@ def parse_json(text: str, what: str, shape: Any = dict[str, Any]) -> dict[str, A
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else reason(error)
-        raise InputError(f"{what} cannot be read as JSON: {why}") from error
+        raise FileError(f"{what} cannot be read as JSON: {why}") from error
     if not isinstance(content, dict):
-        raise InputError(f"{what} does not hold a JSON object")
+        raise FileError(f"{what} does not hold a JSON object")
     return checked(content, what, shape)
 
 
@@ -74,7 +74,7 @@ def read_versioned(path: Path, argument: str, shape: Any, command: str) -> dict[
     if version != SCHEMA_VERSION:
         age = "an earlier" if version == 1 else "another"
         said = version if isinstance(version, int) else "unknown"
-        raise InputError(f"{argument}: {path.parent} was written by {age} version (schema {said}); {command} again")
+        raise FileError(f"{argument}: {path.parent} was written by {age} version (schema {said}); {command} again")
     return checked(content, f"{argument}: {path}", shape)
 
 
@@ -82,7 +82,7 @@ def checked(content: dict[str, Any], what: str, shape: Any) -> dict[str, Any]:
     """The same contents, if they have this shape; `what` begins the message."""
     wrong = fault(content, shape)
     if wrong is not None:
-        raise InputError(f"{what} is damaged: {wrong}")
+        raise FileError(f"{what} is damaged: {wrong}")
     return content
 
 
@@ -97,4 +97,4 @@ def blamed_on(what: str) -> Iterator[None]:
     except InputError:
         raise
     except FAULTS as error:
-        raise InputError(f"{what} is damaged or incomplete: {reason(error)}") from error
+        raise FileError(f"{what} is damaged or incomplete: {reason(error)}") from error

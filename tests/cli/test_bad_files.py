@@ -183,4 +183,4 @@ def test_a_full_disk(tmp_path, checkpoint):
     assert done.returncode == 2, done.stderr
     assert "cannot be written" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not list((tmp_path / "run").rglob("*.tmp"))
+    assert not list((tmp_path / "run").rglob("*.hessian-surgery"))

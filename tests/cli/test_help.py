@@ -23,7 +23,7 @@ from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.comparison.entries import WHOLE
 from hessian_surgery.comparison.protocol import Part
 from hessian_surgery.curvature.memory_plan import BasisPlace, BasisPrecision
-from hessian_surgery.data.sources import IMAGE_KINDS, SPECS
+from hessian_surgery.data.sources import HUGGING_FACE, IMAGE_KINDS, SPECS
 from hessian_surgery.model.build import BUILT_IN
 from hessian_surgery.model.losses import LossName
 from hessian_surgery.operation.config import Family
@@ -124,7 +124,7 @@ CHOICES = {
     choices.PARTS: get_args(Part),
     choices.OPERATORS: get_args(OperatorName),
     choices.METHODS: (*POSTHOC, *WHOLE, *FINETUNES),
-    choices.DATA_KINDS: ("digits", *(f"{kind}:" for kind in IMAGE_KINDS)),
+    choices.DATA_KINDS: ("digits", *(f"{kind}:" for kind in (HUGGING_FACE, *IMAGE_KINDS))),
     (choices.DATA, choices.PREDICTED, choices.NETS): (SPECS, METHOD, len(RECIPES)),
 }
 

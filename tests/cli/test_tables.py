@@ -4,8 +4,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+import hessian_surgery as hs
 from conftest import operate
-from hessian_surgery.cli.tables import print_findings
+from hessian_surgery.cli.tables import describe_choices, print_findings
 from hessian_surgery.data.sources import Parts
 from hessian_surgery.evidence.deciles import shown_classes
 from hessian_surgery.report.markdown import to_markdown
@@ -33,3 +34,11 @@ def test_class_names_are_not_read_as_markup(terminal, trained, digits_parts, qui
     text = to_markdown(outcome.findings, outcome.ended)
     assert "| \\[red\\] |" in text
     assert "<" not in text.replace("\\<", "")
+
+
+def test_what_moved_and_the_stricter_limit_are_named(trained, digits_parts):
+    config = hs.SurgeryConfig(iterations=1, directions="biases", budget=0.02)
+    outcome = operate(trained, digits_parts, config, accept={"maximum_drop": "3pp"})
+    assert outcome.findings.changed.only_biases
+    said = describe_choices(outcome.choices | {"directions": "class-gradients"}, outcome.findings)
+    assert said.startswith("the head's biases alone, giving up at most 2 pp of accuracy; protected (at most 3.0 pp")

@@ -144,7 +144,7 @@ def test_images_from_files_are_normalised_by_their_own_statistics(run, capsys, t
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--loss": "hinge"}, "--loss: got 'hinge'; it must be one of cross-entropy, focal, class-balanced"),
+        ({"--loss": "hinge"}, "--loss: got 'hinge'; it must be one of ce, cross-entropy, focal, class-balanced"),
         ({"--epochs": "0"}, "--epochs: got 0; it must be at least 1"),
         ({"--batch-size": "1000"}, "--batch-size: got 1000; it must be at most the number of training images (248)"),
         ({"--learning-rate": "-1"}, "--learning-rate: got -1.0; it must be a positive number"),

@@ -10,7 +10,7 @@ from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.against_bias import AgainstBias
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.row import Row
-from hessian_surgery.comparison.tables import to_markdown
+from hessian_surgery.comparison.tables import against_bias, to_markdown
 from hessian_surgery.evidence.difference import Difference
 from hessian_surgery.operation.config import SurgeryConfig
 
@@ -229,3 +229,14 @@ def test_other_aims_are_noted_above_the_table():
     worst = replace(given, terms=SurgeryConfig(target="worst"))
     said = "are about σ alone; the advice is about the worst class's error."
     assert said in to_markdown(worst).partition("| method")[0]
+
+
+def test_the_same_step_is_called_so():
+    """Not a difference of +0.00 [+0.00, +0.00] pp."""
+    nothing = np.zeros(1001)
+    made = fronts({"operate": (0.0, 0.0)})
+    same = AgainstBias(nothing, nothing, nothing, around(-0.05), nothing)
+    found = advise(replace(made, against_bias={"operate": same}))
+    assert found.sentence.startswith("Class bias is enough here: operate makes the same step. ")
+    assert against_bias(0.0, (0.0, 0.0)) == "the same step"
+    assert against_bias(0.0, (0.0, 0.001)) == "+0.00 [+0.00, +0.10]"

@@ -53,3 +53,34 @@ def test_a_request_for_more_spikes_than_weights_has_a_row():
     found = compared(nn.Linear(4, 4), ("spikes:500", "class-gradients"))
     assert "spikes: got 500" in found.row("spikes:500", 0.002).reasons[0]
     assert found.row("class-gradients", 0.002).splits == 2
+
+
+class Torn(torch.utils.data.Dataset):
+    """The points of `task`, until the disk fails."""
+
+    def __init__(self, reads):
+        self.data, self.left = task(), reads
+        self.targets = self.data.labels
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, i):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(5, "Input/output error")
+        return self.data.inputs()[i], int(self.targets[i])
+
+
+@pytest.mark.parametrize("methods", [("finetune",), ("class-gradients",), ("class-balanced+spikes",), ("operate",)])
+def test_a_disk_that_fails_is_no_methods_fault(methods):
+    with pytest.raises(hs.InputError, match=r"a sample cannot be read: .* Input/output error"):
+        compared(nn.Linear(4, 4), methods, training=Torn(100))
+
+
+def test_another_training_in_the_folder_is_no_methods_fault(tmp_path):
+    protocol = hs.Protocol(methods=("finetune",), splits=2, epochs=1)
+    data = {"data": task(seed=1), "training_data": task(), "folder": tmp_path}
+    hs.compare(nn.Linear(4, 4), protocol=protocol, **data)
+    with pytest.raises(hs.InputError, match="holds a training with other options"):
+        hs.compare(nn.Linear(4, 4), protocol=protocol, **data)

@@ -183,7 +183,7 @@ def test_a_loaders_own_collate_function_is_left_alone():
     [
         (torch.zeros(12, 3, 8, 8), "images"),
         ({"pixel_values": torch.zeros(12, 3, 8, 8)}, "images"),
-        ({"input_ids": torch.zeros(12, 9), "attention_mask": torch.zeros(12, 9)}, "samples"),
+        ({"input_ids": torch.zeros(12, 9), "attention_mask": torch.zeros(12, 9)}, "texts"),
         (torch.zeros(12, 9, 64), "samples"),
         (X, "samples"),
     ],
@@ -202,6 +202,11 @@ class Stream(IterableDataset):
     [
         ((X, Y[:5]), "12.* inputs but 5 labels"),
         ((X, Y.float()), "labels are torch.float32"),
+        ((X, torch.zeros(len(Y), 4)), "a sample has 4 labels; a multi-label model cannot be operated on"),
+        (
+            DataLoader(TensorDataset(X, torch.zeros(len(Y), 4))),
+            "a sample has 4 labels; a multi-label model cannot be operated on",
+        ),
         ((X[:0], Y[:0]), "the set is empty"),
         ((X, Y - 1), "sample 0 has label -1, outside the 2 classes"),
         (Stream(), "iterable"),

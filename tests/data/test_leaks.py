@@ -10,7 +10,7 @@ from hessian_surgery.data.leaks import find_copies, find_leaks, hash_part, hash_
 from hessian_surgery.data.splits import join_sets
 
 GENERATOR = torch.Generator().manual_seed(0)
-X = torch.randn(1000, 2, generator=GENERATOR)
+X = torch.randn(1000, 1, 1, 2, generator=GENERATOR)
 Y = torch.arange(1000) % 3
 
 
@@ -56,7 +56,8 @@ def test_more_than_one_percent_is_refused_and_one_percent_is_not():
     parts[0] = part("calibration_data", X[:501])
     message = (
         r"^heldout_data: 6 images are in calibration_data as well: index 0 \(there 495\), 1 \(there 496\), "
-        r"2 \(there 497\), …; that is more than 1 % of 500, so leave them out of one of the two$"
+        r"2 \(there 497\), …; that is more than 1 % of 500, so leave them out of one of the "
+        r"two; in Python, hs.drop_shared does that$"
     )
     with pytest.raises(hs.InputError, match=message):
         find_leaks(parts, 500)
@@ -124,3 +125,12 @@ def test_the_digits_share_none(digits_parts):
     ]
     assert find_leaks(parts, 540) == ()
     assert all(find_copies(each)[1] is None for each in parts)
+
+
+def test_shared_samples_and_copies_are_dropped():
+    data = labelled(torch.cat([X[:50], X[:10], X[90:120]]))
+    rest = hs.drop_shared(data, labelled(X[40:45]), (X[100:200], torch.zeros(100, dtype=torch.int64)))
+    assert rest.index.tolist() == [*range(40), *range(45, 50), *range(60, 70)]
+    assert find_leaks([part("a", X[40:45]), hash_part(rest, "b")], 1000) == ()
+    with pytest.raises(hs.InputError, match="all 50 samples are in the other sets"):
+        hs.drop_shared(labelled(X[:50]), labelled(X))

@@ -64,7 +64,7 @@ def test_separate_parts(folder, tmp_path):
     parts = open_data(None, training=spec, calibration=spec, heldout=more)
     assert [len(parts.training), len(parts.calibration), len(parts.heldout)] == [8, 16, 6]
     picture(tmp_path / "other" / "wasp" / "0.png")
-    with pytest.raises(hs.InputError, match="different classes, 'wasp' in one and 'ant' in another"):
+    with pytest.raises(hs.InputError, match="heldout_data: its class 0 is 'wasp', but training_data's is 'ant'"):
         open_data(spec, heldout=f"imagefolder:{tmp_path / 'other'}")
     with pytest.raises(hs.InputError, match="data: missing; give it, or calibration_data and heldout_data"):
         open_data(None, training=spec)
@@ -291,7 +291,7 @@ def test_data_by_import_path():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("mnist", "give digits, parquet:DIR"),
+        ("mnist", "give digits, hf:DIR, parquet:DIR"),
         ("parquet:/nowhere", "/nowhere does not exist; give parquet:DIR"),
         ("imagefolder:", "holds no image"),
         ("nowhere.at:all", "cannot be imported"),

@@ -23,3 +23,7 @@ def test_other_data_have_samples(text, said):
 def test_the_name_of_a_class_stays_as_it_is():
     assert said_of("10 images of image", "samples", ("image", "table")) == "10 images of image"
     assert said_of("10 images of imagery", "samples", ("imagery",)) == "10 samples of imagery"
+
+
+def test_texts_are_texts():
+    assert said_of("Images differ; each image counts", "texts") == "Texts differ; each text counts"

@@ -231,8 +231,9 @@ def test_a_missing_class_is_named(trained, digits_parts, short):
     few = replace(parts, heldout=parts.heldout.subset((parts.heldout.labels != 4).nonzero().squeeze(1)))
     with pytest.raises(hs.InputError, match="heldout_data: class '4' has no sample"):
         operate(trained, few, short)
-    renamed = replace(parts, heldout=replace(parts.heldout, classes=tuple("abcdefghij")))
-    with pytest.raises(hs.InputError, match="its classes are not those"):
+    named, turned = (replace(parts.heldout, classes=tuple(names)) for names in ("abcdefghij", "jihgfedcba"))
+    renamed = replace(parts, calibration=replace(parts.calibration, classes=named.classes), heldout=turned)
+    with pytest.raises(hs.InputError, match="heldout_data: its class 0 is 'j', but calibration_data's is 'a'"):
         operate(trained, renamed, short)
 
 

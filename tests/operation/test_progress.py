@@ -3,10 +3,11 @@ import re
 from functools import partial
 
 import pytest
+import torch
 from rich.console import Console
 
 import hessian_surgery as hs
-from conftest import operate
+from conftest import operate, points
 from hessian_surgery.operation import progress
 from hessian_surgery.operation.cost import estimate_cost, try_operation
 from hessian_surgery.operation.expected import in_order
@@ -137,7 +138,7 @@ def test_lines_come_as_time_passes(file, monkeypatch):
 @pytest.mark.parametrize("wrong", ["heldout", "training", "recalibrate", "biases", "class"])
 def test_errors_come_before_the_first_line(file, trained, digits_parts, wrong):
     parts = digits_parts
-    other = hs.as_labelled((parts.heldout.inputs(), parts.heldout.labels), classes=list("abcdefghij"))
+    other = parts.heldout.subset((parts.heldout.labels != 4).nonzero().squeeze(1))
     training = parts.heldout if wrong == "training" else parts.training
     choices = {
         "recalibrate": {"recalibrate": True, "parameters": "features*"},
@@ -175,3 +176,29 @@ def test_time_left_is_never_nothing():
     assert clock_time(0.0) == "0:00:01"
     assert clock_time(61.2) == "0:01:02"
     assert clock_time(61.9, up=False) == "0:01:01"
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(3000.0, False), (4000.0, True)])
+def test_what_helps_is_said_if_more_than_an_hour_is_expected(seconds, said):
+    console = Console(file=io.StringIO(), width=80)
+    with ShownProgress(console, if_long="give --quick") as shown:
+        shown.expect(lambda: [Expected("plan", seconds)])
+    assert ("give --quick" in console.file.getvalue()) == said
+
+
+def test_reading_shows_the_share_that_is_done():
+    told = []
+
+    class Reader(hs.Observer):
+        def reading(self, done, total):
+            told.append((done, total))
+
+    parts = {f"{name}_data": points(100, seed) for seed, name in enumerate(("training", "calibration"))}
+    many = points(1000, 3)
+    config = hs.SurgeryConfig(iterations=1, directions="biases")
+    hs.operate(torch.nn.Linear(2, 3), **parts, heldout_data=many, config=config, observer=Reader())
+    assert (0, 300) in told
+    assert [done for done, total in told if total == 3000] == list(range(0, 3000, told[-1][0] - told[-2][0]))
+    shown = ShownProgress(Console(file=io.StringIO()))
+    shown.reading(1024, 50_000)
+    assert shown.line().startswith("reading 1,024 of 50,000")

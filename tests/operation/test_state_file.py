@@ -193,7 +193,7 @@ def test_the_fingerprint_knows_images_buffers_and_frozen_weights(trained, digits
 def test_two_runs_on_one_folder(tmp_path, checkpoint):
     """The second is refused while the first one runs, and the first one does not notice."""
     first = subprocess.Popen(command(checkpoint, "run", *LOOP), cwd=tmp_path, stderr=subprocess.DEVNULL)
-    while not (tmp_path / "run/.lock").exists():
+    while not (tmp_path / "run/.hessian-surgery.lock").exists():
         time.sleep(0.02)
         assert first.poll() is None
     from hessian_surgery.files import claimed
@@ -202,7 +202,7 @@ def test_two_runs_on_one_folder(tmp_path, checkpoint):
         pass
     assert first.wait() == 0
     assert (tmp_path / "run/result.json").exists()
-    assert not (tmp_path / "run/.lock").exists()
+    assert not (tmp_path / "run/.hessian-surgery.lock").exists()
 
 
 @pytest.mark.full

@@ -22,7 +22,7 @@ def test_the_head_is_what_hugging_face_reads(run):
     (entry,) = content["model-index"]
     (result,) = entry["results"]
     assert result["task"]["type"] == content["pipeline_tag"] == "image-classification"
-    assert result["dataset"]["name"] == result["dataset"]["type"] == "parquet:a 'b' ```c"
+    assert result["dataset"]["name"] == result["dataset"]["type"] == "a 'b' ```c"
     metrics = {metric["name"]: metric["value"] for metric in result["metrics"]}
     after = run.findings.heldout.metrics()[1]
     assert metrics["accuracy"] == pytest.approx(after.accuracy, abs=1e-6)
@@ -41,3 +41,10 @@ def test_the_text_says_results_use_and_limits(run):
     assert "**Not accepted.**" in model_card(run)
     run.result["acceptance"] = {"criteria": {}, "failed": []}
     assert "Every acceptance criterion is met" in model_card(run)
+
+
+def test_no_folder_of_this_machine_is_in_the_head(trained, digits_parts):
+    outcome = operate(trained, digits_parts, hs.SurgeryConfig(iterations=1))
+    for given, name in (("imagefolder:/home/me/photos", "photos"), ("digits", "digits"), ("nets:data", "nets:data")):
+        head = yaml.safe_load(model_card(make_run(outcome, {"data": given})).split("---\n", 2)[1])
+        assert head["model-index"][0]["results"][0]["dataset"]["name"] == name

@@ -154,7 +154,9 @@ def test_console_markdown_and_card_show_groups_and_the_most_changed(run):
     assert len(metrics) == 14
     assert metrics[4]["name"] == "mean class accuracy of group 1, weakest"
     assert metrics[4]["value"] == pytest.approx(run.findings.deciles[0].after, abs=1e-6)
-    assert describe_choices(run.result["choices"]).endswith(f"and {len(run.result['choices']['protected']) - 10} more")
+    assert describe_choices(run.result["choices"], run.findings).endswith(
+        f"and {len(run.result['choices']['protected']) - 10} more"
+    )
 
 
 def test_figures_stay_of_a_size(run):

@@ -66,3 +66,16 @@ def test_misuse_is_named(tmp_path):
         load_patch(tmp_path / "model.safetensors")
     with pytest.raises(InputError, match="is not a file; give a run's patch"):
         load_patch(tmp_path)
+
+
+def test_counters_of_batch_norm_may_be_there_beside_the_weights():
+    """A file of torch 0.4 lacks them, and the same weights in another file have them."""
+    base, patched = {"bn.weight": torch.ones(3)}, {"bn.weight": torch.zeros(3)}
+    patch = make_patch(base, patched)
+    counter = {"bn.num_batches_tracked": torch.tensor(7)}
+    assert same(patch.apply(base | counter), patched | counter)
+    assert same(patch.revert(patched | counter), base | counter)
+    with pytest.raises(InputError, match="other weights than these"):
+        patch.apply(base | {"bn.bias": torch.ones(3)})
+    with pytest.raises(InputError, match="they are patched already"):
+        patch.apply(patched | counter)

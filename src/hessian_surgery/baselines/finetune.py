@@ -19,7 +19,7 @@ from hessian_surgery.files import claimed
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.head import find_head
-from hessian_surgery.model.losses import Loss, LossName
+from hessian_surgery.model.losses import Loss
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
 from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.short_repr import short_repr
@@ -53,7 +53,7 @@ class FinetuneConfig(EpochsConfig):
         FinetuneConfig(loss='focal', epochs=2)
     """
 
-    loss: LossName = "cross-entropy"
+    loss: str = "cross-entropy"
     epochs: int = 15
     learning_rate: float = 1e-4
     batch_size: int = 64

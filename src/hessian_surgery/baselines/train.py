@@ -19,7 +19,6 @@ from hessian_surgery.errors import require
 from hessian_surgery.files import claimed
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
-from hessian_surgery.model.losses import LossName
 from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
 from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.short_repr import short_repr
@@ -50,7 +49,7 @@ class TrainConfig(EpochsConfig):
         TrainConfig(loss='focal', shift=4, flip=True)
     """
 
-    loss: LossName = "cross-entropy"
+    loss: str = "cross-entropy"
     epochs: int = 60
     learning_rate: float = 0.05
     batch_size: int = 128

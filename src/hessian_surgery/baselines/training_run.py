@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 from torch import nn
@@ -14,7 +13,7 @@ from hessian_surgery.baselines.training_step import Step, Training
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier, deterministic_kernels
-from hessian_surgery.model.losses import Loss, LossName, make_loss
+from hessian_surgery.model.losses import Loss, check_loss, make_loss
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.type_check import require_types
@@ -25,7 +24,7 @@ from hessian_surgery.types import Progress
 class EpochsConfig:
     """What every training has; `FinetuneConfig` and `TrainConfig` say what each means."""
 
-    loss: LossName
+    loss: str
     epochs: int
     learning_rate: float
     batch_size: int
@@ -36,8 +35,7 @@ class EpochsConfig:
     def __post_init__(self) -> None:
         require_types(self)
         rate = self.learning_rate
-        losses = get_args(LossName)
-        require(self.loss in losses, "loss", self.loss, f"one of {', '.join(losses)}")
+        check_loss(self.loss)
         require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
         require(rate > 0 and math.isfinite(rate), "learning_rate", rate, "a positive number")
         require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2: BatchNorm needs a variance")
@@ -49,7 +47,7 @@ class EpochsConfig:
         require(fits, "batch_size", self.batch_size, f"at most the number of training images ({len(train)})")
 
 
-def loss_on_device(name: LossName, train: LabelledSet, device: torch.device) -> Loss:
+def loss_on_device(name: str, train: LabelledSet, device: torch.device) -> Loss:
     """The loss; its class weights are on a GPU now: a recorded step cannot fetch them later."""
     return make_loss(name, train.counts.cuda(device) if device.type == "cuda" else train.counts)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from hessian_surgery.baselines.training_step import Training
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError
 from hessian_surgery.stored import blamed_on
 from hessian_surgery.weights.tensorfile import read_checked, save_checked, weights_sha256
 
@@ -46,7 +47,7 @@ def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dic
         How many epochs are done (0 if there is no state), and the optimizer's state.
 
     Raises:
-        InputError: the file cannot be read, or it belongs to another run.
+        FileError: the file cannot be read, or it belongs to another run.
     """
     if not _path(folder).exists():
         return 0, {}
@@ -55,7 +56,7 @@ def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dic
         theirs = metadata["identity"]
         epochs = int(metadata["epochs"])
     if theirs != identity:
-        raise InputError(
+        raise FileError(
             f"folder: {folder} holds a training with other options, starting weights, images or labels; "
             "give the same ones again, delete it, or choose another place"
         )
@@ -70,6 +71,13 @@ def load_moments(training: Training, moments: Mapping[str, Tensor]) -> None:
     """Load the optimizer's state in place."""
     for name, tensor in training.moments.items():
         tensor.copy_(moments[name])
+
+
+def forget_state(folder: Path) -> None:
+    """Remove the state of a finished training, and nothing else."""
+    with suppress(OSError):
+        _path(folder).unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _path(folder: Path) -> Path:

@@ -5,9 +5,9 @@ They are written down here, so that `--help` need not import the rooms that they
 """
 
 MODELS = ("resnet18", "resnet34", "resnet50", "smallnet")
-DATA = "digits, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
-DATA_KINDS = ("digits", "parquet:", "imagefolder:", "cifar10:", "cifar100:", "isic:")
-LOSSES = ("cross-entropy", "focal", "class-balanced")
+DATA = "digits, hf:DIR, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
+DATA_KINDS = ("digits", "hf:", "parquet:", "imagefolder:", "cifar10:", "cifar100:", "isic:")
+LOSSES = ("cross-entropy", "focal", "class-balanced", "label-smoothing", "class-weights")
 TARGETS = ("sigma", "worst")
 FAMILIES = ("class-gradients", "spikes", "both", "biases")
 PRESETS = (

@@ -103,6 +103,12 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) 
             # A command that can be continued says so.
             print_notes([str(stop) or "interrupted"])
             raise typer.Exit(INTERRUPTED) from stop
+        except RuntimeError as error:
+            if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported here
+                raise
+            smaller = "a smaller --batch-size, or " if "batch_size" in given else ""
+            reason = str(error).partition("\n")[0][:200]
+            raise InputError(f"--device: its memory is full; give {smaller}another device: {reason}") from error
 
     hints = get_type_hints(kind, include_extras=True)
     parameters = [

@@ -12,7 +12,7 @@ from hessian_surgery.baselines.outputs import load_logits
 from hessian_surgery.baselines.posthoc import FROM_LOGITS
 from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.configs import choose_config, refuse_unused
-from hessian_surgery.cli.folders import check_comparison_folder, make_folder
+from hessian_surgery.cli.folders import Output, make_folder, writing
 from hessian_surgery.cli.inputs import OpenedModel, choose_device, digits_net, open_model, recorded_options
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.tables import print_fronts, print_seconds
@@ -28,7 +28,7 @@ from hessian_surgery.comparison.tables import to_markdown
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.config import OperationConfig, as_surgery
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.progress import ShownProgress
@@ -39,8 +39,11 @@ from hessian_surgery.report.figure_files import save_figures
 from hessian_surgery.report.write_report import PAGE
 from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.checkpoint import stored_state
-from hessian_surgery.weights.patch import make_patch
+from hessian_surgery.weights.patch import patch_of
 from hessian_surgery.weights.tensorfile import save_tensors
+
+PATCH = "patch.safetensors"
+OUTPUT = Output("comparison", ("compare.json",), kept="training-")
 
 
 def compare(options: CompareOptions) -> None:
@@ -56,9 +59,9 @@ def compare(options: CompareOptions) -> None:
         show_seconds(options, protocol)
         return
     if out is not None:
-        check_comparison_folder(out)
+        OUTPUT.check(out)
     make_folder(options.figures, "figures")
-    with claimed(out) if out else nullcontext():
+    with writing(out, OUTPUT) if out else nullcontext():
         try:
             fronts, opened = _compare(options, protocol)
         except KeyboardInterrupt as stop:
@@ -68,8 +71,7 @@ def compare(options: CompareOptions) -> None:
         images = {f"{name} {fronts.noun}": part["sha256"] for name, part in fronts.data.items() if part["sha256"]}
         content["hashes"] = images | (opened.hashes if opened else {})
         if out is not None:
-            write_fronts(out, fronts, content)
-            patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
+            patched = write_fronts(out, fronts, content, opened)
             print_notes((patched, f"folder: {out}", f"report: {out / PAGE}"))
     if options.as_json:
         print_json(content)
@@ -163,14 +165,17 @@ def fronts_dict(fronts: Fronts, protocol: Protocol, inputs: dict[str, str], seco
     }
 
 
-def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any]) -> None:
-    """Write table, figure, page, logits and predictions, and last `compare.json`."""
+def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any], opened: OpenedModel | None) -> str:
+    """Write all files, and last `compare.json`; return a note on the patch."""
+    (folder / PATCH).unlink(missing_ok=True)  # a run that was killed may have advised another method
     save_figures(folder, {"front": draw_fronts(fronts)})
     write_text(folder / PAGE, comparison_page(content))
     write_text(folder / "compare.md", to_markdown(fronts))
     fronts.outputs.save_logits(folder / "logits.safetensors")
     save_tensors(folder / "predictions.safetensors", {**fronts.predicted, "labels": fronts.outputs.labels})
+    patched = write_advised(folder, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
     write_json(folder / "compare.json", content)
+    return patched
 
 
 def write_advised(folder: Path, fronts: Fronts, opened: OpenedModel, advice: Advice) -> str:
@@ -185,7 +190,6 @@ def write_advised(folder: Path, fronts: Fronts, opened: OpenedModel, advice: Adv
         apply_edits(module, fronts.outputs.head, edits)
     except InputError as reason:
         return f"no patch of {advice.method}: {reason}"
-    file, header = (source.sha256, source.header) if source else ("", "")
-    patch = make_patch(stored_state(opened.model, dtypes), stored_state(module, dtypes), file, header)
-    patch.save(folder / "patch.safetensors")
-    return f"patch.safetensors: {advice.method}, as fitted on the first split"
+    patch = patch_of(source, stored_state(opened.model, dtypes), stored_state(module, dtypes))
+    patch.save(folder / PATCH)
+    return f"{PATCH}: {advice.method}, as fitted on the first split"

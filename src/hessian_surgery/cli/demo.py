@@ -1,5 +1,7 @@
 """`hessian-surgery demo`: train a small net on digits and operate on it."""
 
+from functools import partial
+
 from hessian_surgery.cli.folders import DEMO_MARK, check_demo_folder
 from hessian_surgery.cli.inputs import OpenedModel, digits_net
 from hessian_surgery.cli.operate import operate_on, show_outcome
@@ -14,8 +16,7 @@ from hessian_surgery.weights.tensorfile import save_tensors
 def demo(options: DemoOptions) -> None:
     """Train a small net on long-tailed, noisy digits and operate on it, in seconds."""
     out = options.out
-    with claimed(out):
-        check_demo_folder(out)
+    with claimed(out, partial(check_demo_folder, out)):
         net, parts = digits_net(options.seed)
         for earlier in ("result.json", "history.jsonl", PAGE):
             (out / earlier).unlink(missing_ok=True)

@@ -8,14 +8,14 @@ from typing import Any
 
 from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
-from hessian_surgery.cli.folders import check_empty, make_folder
+from hessian_surgery.cli.folders import Output, make_folder, writing
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
 from hessian_surgery.cli.operate import show_cost
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.tables import print_diagnosis
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.progress import ShownProgress
@@ -27,6 +27,8 @@ from hessian_surgery.report.figure_files import diagnosis_figures, save_figures
 from hessian_surgery.report.write_report import PAGE
 from hessian_surgery.version import SCHEMA_VERSION
 
+OUTPUT = Output("diagnosis", (PAGE, "diagnosis.json"))
+
 
 def diagnose(options: DiagnoseOptions) -> None:
     """Show whether there is anything to gain by operating; the model does not change."""
@@ -34,7 +36,7 @@ def diagnose(options: DiagnoseOptions) -> None:
     config = choose_goal(options, spikes)
     out = options.out
     if out is not None:
-        check_empty(out)
+        OUTPUT.check(out)
     opened = open_model(options, ("training", "calibration"))
     if options.dry_run:
         assert spikes is not None  # `read_spikes` has seen to it
@@ -42,13 +44,13 @@ def diagnose(options: DiagnoseOptions) -> None:
         return
     make_folder(options.figures, "figures")
     started = time.perf_counter()
-    with claimed(out) if out else nullcontext():
+    with writing(out, OUTPUT) if out else nullcontext():
         found = run_diagnosis(opened, config, spikes, options.epsilon)
         content = diagnosis_dict(found, opened, config, recorded_options(options))
         content["seconds"] = time.perf_counter() - started
         if out is not None:
             write_text(out / PAGE, diagnosis_page(content))
-            write_json(out / "diagnosis.json", content)
+            write_json(out / OUTPUT.names[-1], content)
     if options.as_json:
         print_json(content)
     else:

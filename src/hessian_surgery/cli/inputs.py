@@ -7,16 +7,21 @@ from typing import Any
 import torch
 from torch import nn
 
+from hessian_surgery.cli.choices import LOSSES
 from hessian_surgery.cli.configs import given_options
 from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import notes
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.leaks import ON_TRAINING
-from hessian_surgery.data.sources import IMAGE_KINDS, PARTS, Parts, calibrates_on_training, open_data
+from hessian_surgery.data.readers.hugging_face import Encoding
+from hessian_surgery.data.sources import HUGGING_FACE, IMAGE_KINDS, PARTS, Parts, calibrates_on_training, open_data
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import Classifier, as_classifier
+from hessian_surgery.model.pretrained import Pretrained, open_pretrained, with_label_names
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
+from hessian_surgery.model.vision import OwnPreprocessing, VisionModel, build_vision, find_vision
+from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.parse_numbers import parse_numbers
 from hessian_surgery.plain_text import reason
 from hessian_surgery.weights.checkpoint import Checkpoint, load_weights, read_checkpoint
@@ -68,26 +73,69 @@ def open_model(
     if options.model is None:
         raise InputError("model: missing; give --model, such as resnet50 or package.module:factory")
     device = choose_device(options.device)
+    pretrained, vision = _pretrained(options, fresh), find_vision(options.model)
     checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
-    parts = opened_parts(options, _preprocessing(checkpoint, options), needs, halve)
-    module = build_model(options.model, _outputs(checkpoint, len(parts.calibration.classes)))
-    if checkpoint is not None:
-        load_weights(module, checkpoint)
-    elif ":" not in options.model and not fresh:
-        raise InputError(f"checkpoint: --model {options.model} has no weights of its own; give --checkpoint FILE")
+    encoding = _encoding(pretrained, vision, checkpoint, options)
+    parts = opened_parts(options, encoding, needs, halve)
+    if pretrained is not None:
+        module, checkpoint = pretrained.model, pretrained.checkpoint
+        parts = Parts(**{name: with_label_names(part, module) for name, part in vars(parts).items()})
+    elif vision is not None and checkpoint is None and not fresh:
+        module = vision.trained().eval()
+    else:
+        module = _built(options.model, vision, checkpoint, len(parts.calibration.classes))
+        _load(module, checkpoint, options.model, fresh)
     names = {own.name for own in fields(InputOptions)} - {"seed"}
     given = {name: str(value) for name, value in given_options(options).items() if name in names}
-    return OpenedModel(module.to(device), parts, checkpoint, given, _remarks(options, checkpoint, fresh))
+    remarks = _remarks(options, checkpoint, fresh, encoding)
+    return OpenedModel(module.to(device), parts, checkpoint, given, remarks)
 
 
-def opened_parts(
-    options: InputOptions, preprocessing: Preprocessing, needs: Sequence[str] = PARTS, halve: bool = True
-) -> Parts:
+def with_trained_loss(config: OperationConfig, given: str | None, opened: OpenedModel) -> OperationConfig:
+    """The config with the loss that the checkpoint says it was trained with, if none was given.
+
+    Only spikes depend on it. What the file says is left alone if it names no loss of ours.
+    """
+    known = opened.checkpoint.metadata.get("loss") if opened.checkpoint else None
+    if given is not None or known not in LOSSES or not config.uses_spikes:
+        return config
+    return replace(config, search=replace(config.search, loss=known))
+
+
+def _pretrained(options: InputOptions, fresh: bool) -> Pretrained | None:
+    """Open a Hugging Face model; None if --model names another."""
+    kind, _, place = str(options.model).partition(":")
+    if kind != HUGGING_FACE:
+        return None
+    if options.checkpoint is not None:
+        raise InputError(f"checkpoint: --model {options.model} has weights of its own; leave out --checkpoint")
+    if fresh:
+        raise InputError(f"model: {options.model} is trained already; train it further with transformers, not here")
+    return open_pretrained(place)
+
+
+def _built(name: str, vision: VisionModel | None, checkpoint: Checkpoint | None, classes: int) -> nn.Module:
+    """Build the model: with as many outputs as the checkpoint has, or one for each class."""
+    if vision is not None:
+        return build_vision(vision, classes, checkpoint.weights if checkpoint else None)
+    return build_model(name, _outputs(checkpoint, classes))
+
+
+def _load(module: nn.Module, checkpoint: Checkpoint | None, name: str, fresh: bool) -> None:
+    """Load the weights, if there are any; refuse a built-in model without."""
+    if checkpoint is not None:
+        load_weights(module, checkpoint)
+    elif ":" not in name and not fresh:
+        raise InputError(f"checkpoint: --model {name} has no weights of its own; give --checkpoint FILE")
+
+
+def opened_parts(options: InputOptions, encoding: Encoding, needs: Sequence[str] = PARTS, halve: bool = True) -> Parts:
     """Open the data that the options name; the arguments are those of `open_model`."""
     return open_data(
         options.data,
         options.seed,
-        preprocessing,
+        encoding.preprocessing,
+        encoding=encoding,
         training=options.training_data,
         calibration=options.calibration_data,
         heldout=options.heldout_data,
@@ -124,7 +172,7 @@ def choose_device(name: str | None) -> torch.device:
     return torch.device("cpu") if device.type == "cpu" else device
 
 
-def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool) -> tuple[str, ...]:
+def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool, encoding: Encoding) -> tuple[str, ...]:
     """Say what was not given, and what is done instead."""
     remarks = []
     if checkpoint is None and not fresh:
@@ -132,8 +180,13 @@ def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool) 
     if calibrates_on_training(options.data, options.training_data, options.calibration_data):
         remarks.append(ON_TRAINING)
     specs = (options.data, options.training_data, options.calibration_data, options.heldout_data)
-    images = any(spec and spec.partition(":")[0] in IMAGE_KINDS for spec in specs)
-    if images and options.mean is None and not (checkpoint and checkpoint.normalization()):
+    kinds = IMAGE_KINDS if encoding.texts else (*IMAGE_KINDS, HUGGING_FACE)
+    images = any(spec and spec.partition(":")[0] in kinds for spec in specs)
+    prepared = encoding.preprocessing
+    if images and isinstance(prepared, OwnPreprocessing):
+        remarks.append(f"note: images are prepared as {options.model} does by default; --image-size says otherwise")
+    known = options.mean is not None or (checkpoint and checkpoint.normalization())
+    if images and not known and prepared == Preprocessing(size=prepared.size):
         remarks.append(
             "note: images are scaled to [0, 1] and not normalised: neither --mean and --std nor the checkpoint say how"
         )
@@ -144,6 +197,21 @@ def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:
     """Count the outputs of a built-in model: the checkpoint's, or one for each class."""
     bias = checkpoint.weights.get("fc.bias") if checkpoint else None
     return len(bias) if bias is not None and bias.ndim == 1 else classes
+
+
+def _encoding(
+    pretrained: Pretrained | None, vision: VisionModel | None, checkpoint: Checkpoint | None, options: InputOptions
+) -> Encoding:
+    """How the model takes images and texts; options about images come before its own processor."""
+    chosen = _preprocessing(checkpoint, options)
+    if vision is not None and chosen == Preprocessing():
+        return Encoding(vision.preprocessing)
+    if vision is not None and chosen == Preprocessing(size=chosen.size):
+        return Encoding(replace(chosen, mean=vision.preprocessing.mean, std=vision.preprocessing.std))
+    if pretrained is None:
+        return Encoding(chosen)
+    own = pretrained.encoding
+    return own if chosen == Preprocessing() else replace(own, preprocessing=chosen)
 
 
 def _preprocessing(checkpoint: Checkpoint | None, options: InputOptions) -> Preprocessing:

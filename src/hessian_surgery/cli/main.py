@@ -1,7 +1,8 @@
-"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 any other error."""
+"""The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 other errors."""
 
 import io
 import os
+import signal
 import sys
 from typing import Annotated, TypeAlias
 
@@ -13,7 +14,14 @@ from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.output import notes
 from hessian_surgery.cli.reproduce_options import ReproduceOptions
-from hessian_surgery.cli.run_options import ApplyOptions, CardOptions, DemoOptions, ReportOptions, RevertOptions
+from hessian_surgery.cli.run_options import (
+    ApplyOptions,
+    CardOptions,
+    DemoOptions,
+    ExportOptions,
+    ReportOptions,
+    RevertOptions,
+)
 from hessian_surgery.cli.study_options import (
     BulkWalkOptions,
     LinearizationOptions,
@@ -59,6 +67,12 @@ COMMANDS: tuple[Row, ...] = (
     ("card", CardOptions, "card:card", "Print a model card for the patched model, in Hugging Face's format."),
     ("apply", ApplyOptions, "patch:apply", "Patch a checkpoint file."),
     ("revert", RevertOptions, "patch:revert", "Get the original checkpoint file back, byte for byte."),
+    (
+        "export",
+        ExportOptions,
+        "export:export",
+        "Write a run's patched model as an ONNX or torch.export file, and compare their answers.",
+    ),
     ("train", TrainOptions, "train:train", "Train a classifier from scratch, to operate on, and write its weights."),
     (
         "spectrum",
@@ -153,6 +167,14 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
             stream.reconfigure(errors="backslashreplace")
+    asked_to_end = []
+
+    def end(*_: object) -> None:
+        # As after Ctrl-C: locks and half-written files go, and a note says how to go on.
+        asked_to_end.append(signal.SIGTERM)
+        raise KeyboardInterrupt
+
+    usual = signal.signal(signal.SIGTERM, end)
     try:
         code = _run()
         sys.stdout.flush()
@@ -162,7 +184,9 @@ def main() -> None:
         if not isinstance(error, BrokenPipeError):
             _say(f"output cannot be written: {reason(error)}")
         code = 1
-    sys.exit(code)
+    finally:
+        signal.signal(signal.SIGTERM, usual)
+    sys.exit(128 + signal.SIGTERM if asked_to_end and code else code)
 
 
 def _run() -> int:

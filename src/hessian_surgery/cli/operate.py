@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from hessian_surgery.cli.configs import choose_config, refuse_unused
-from hessian_surgery.cli.folders import check_run_folder, make_folder
-from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options
+from hessian_surgery.cli.folders import OPERATION, check_run_folder, make_folder, marked
+from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options, with_trained_loss
 from hessian_surgery.cli.operate_options import OperateOptions
 from hessian_surgery.cli.option_names import as_options
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
@@ -26,7 +26,7 @@ from hessian_surgery.operation.criteria_goal import config_to_count
 from hessian_surgery.operation.folds import check_folds
 from hessian_surgery.operation.operate import operate as operate_on_model
 from hessian_surgery.operation.outcome import Outcome, read_result
-from hessian_surgery.operation.progress import ShownProgress
+from hessian_surgery.operation.progress import LONG, ShownProgress
 from hessian_surgery.report.figure_files import run_figures, save_figures
 from hessian_surgery.report.run import load_run, run_of
 from hessian_surgery.report.run_page import run_page
@@ -34,6 +34,9 @@ from hessian_surgery.report.write_report import PAGE
 
 # The exit code if the run is written but a criterion of --accept is not met.
 NOT_ACCEPTED = 3
+
+# What is said of an operation that takes long.
+QUICKER = "for a first look in a fraction of that time, give --quick: it moves biases alone"
 
 
 def operate(options: OperateOptions) -> None:
@@ -43,15 +46,16 @@ def operate(options: OperateOptions) -> None:
     if not options.dry_run:
         check_run_folder(options.out, options.resume)
     opened = _open(options)
+    config = with_trained_loss(config, options.loss, opened)
     config.check_classes(opened.parts.calibration.classes)
     if criteria is not None:
         criteria.check_names(opened.parts.heldout.classes)
     if options.dry_run:
-        show_cost(opened, config_to_count(config, criteria), options.as_json, options.folds, front=not options.quick)
+        counted, quicker = config_to_count(config, criteria), "" if options.quick else QUICKER
+        show_cost(opened, counted, options.as_json, options.folds, not options.quick, quicker)
         return
     make_folder(options.figures, "figures")
-    with claimed(options.out):
-        check_run_folder(options.out, options.resume)
+    with claimed(options.out, partial(check_run_folder, options.out, options.resume)), marked(options.out, OPERATION):
         inputs = recorded_options(options)
         outcome = operate_on(
             opened, config, options.out, inputs, options.resume, criteria, options.folds, front=not options.quick
@@ -108,7 +112,7 @@ def operate_on(
         sizes = f"operating on {labelled} {noun}, without each of {folds} folds in turn, which judges"
     quick = () if front else ("a first look: biases alone are moved; without --quick other weights are tried too",)
     try:
-        with ShownProgress(notes(), (*opened.remarks, sizes, *quick)) as terminal:
+        with ShownProgress(notes(), (*opened.remarks, sizes, *quick), if_long=QUICKER if front else "") as terminal:
             outcome = operate_on_model(
                 opened.model,
                 training_data=parts.training,
@@ -151,15 +155,28 @@ def show_outcome(outcome: Outcome, folder: Path, as_json: bool) -> None:
         print_json(read_result(folder))
     else:
         print_findings(results(), outcome.findings)
-        notes().print(describe_choices(outcome.choices), highlight=False)
+        notes().print(describe_choices(outcome.choices, outcome.findings), highlight=False)
         notes().print(outcome.findings.said(outcome.ended), highlight=False, markup=False)
     print_notes([f"run folder: {folder}", f"report: {folder / PAGE}"])
 
 
 def show_cost(
-    opened: OpenedModel, config: OperationConfig, as_json: bool, folds: int | None = None, front: bool = True
+    opened: OpenedModel,
+    config: OperationConfig,
+    as_json: bool,
+    folds: int | None = None,
+    front: bool = True,
+    quicker: str = "",
 ) -> None:
     """Show what an operation would cost, from a short trial of its passes.
+
+    Args:
+        opened: model and data.
+        config: the settings.
+        as_json: whether to print JSON.
+        folds: how many, if any.
+        front: whether other objectives and budgets are predicted too.
+        quicker: what to say if it would take long.
 
     Raises:
         InputError: it would not fit in memory; the cost is shown all the same.
@@ -176,4 +193,6 @@ def show_cost(
     else:
         print_cost(results(), cost)
         print_notes(opened.remarks)
+    if quicker and (cost.seconds or 0) > LONG:
+        print_notes([quicker])
     check_memory(classifier, parts.training, parts.calibration, heldout, config, trial)

@@ -10,7 +10,7 @@ from hessian_surgery.cli.choices import DATA, DATA_KINDS, LOSSES, MODELS, PLACES
 from hessian_surgery.cli.groups import COMPARISON, GOAL, MACHINE, MODEL, OPERATION, OUTPUT, SPIKES, flag, option
 
 # What stands for a network in help texts.
-NETWORK = f"[{'|'.join(MODELS)}|MODULE:FACTORY]"
+NETWORK = f"[{'|'.join(MODELS)}|hf:DIR|timm:NAME|torchvision:NAME|MODULE:FACTORY]"
 
 Json: TypeAlias = Annotated[bool, flag(OUTPUT, "Print one JSON object on stdout, and nothing else.", "--json")]
 Seed: TypeAlias = Annotated[int, option(MACHINE, "Seed of every random draw.", "N", minimum=0)]
@@ -19,7 +19,7 @@ Figures: TypeAlias = Annotated[
     Path | None, option(OUTPUT, "Write the figures to this folder too, as SVG and PNG.", "DIR", default="nowhere")
 ]
 RunFolder: TypeAlias = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
-OutputFile: TypeAlias = Annotated[Path, option(OUTPUT, "File to write; it must not exist.", "FILE")]
+OutputFile: TypeAlias = Annotated[Path, option(OUTPUT, "File or folder to write; it must not exist.", "PATH")]
 Patch: TypeAlias = Annotated[Path, typer.Argument(metavar="PATCH", help="The patch.safetensors of a run.")]
 Splits: TypeAlias = Annotated[int, option(COMPARISON, "How many times the images are split into halves.", "N")]
 Budget: TypeAlias = Annotated[

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hessian_surgery.cli.configs import choose_search
+from hessian_surgery.cli.folders import Output, writing
 from hessian_surgery.cli.inputs import choose_device, open_model
 from hessian_surgery.cli.output import notes, print_json, print_notes, print_text
 from hessian_surgery.cli.study_options import PredictorsOptions
@@ -13,7 +14,7 @@ from hessian_surgery.comparison.entries import parse_entry
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.progress import ShownProgress
@@ -27,6 +28,11 @@ from hessian_surgery.studies.rank_correlations import Predictors, relate
 
 # Options that mean nothing without a model.
 ABOUT_A_MODEL = ("checkpoint", "loss", "mean", "std", "training_data", "calibration_data", "heldout_data")
+
+# What is written, beside files of other studies.
+OUTPUT = Output(
+    "study of predictors", tuple(f"predictors.{kind}" for kind in ("svg", "png", "md", "json")), alone=False
+)
 
 
 def study_predictors(options: PredictorsOptions) -> None:
@@ -43,7 +49,7 @@ def study_predictors(options: PredictorsOptions) -> None:
         source = _own
     elif options.diagnosis or options.comparison:
         source = _files
-    with claimed(options.out):
+    with writing(options.out, OUTPUT):
         result = relate([*earlier, *source(options)], method, options.seed)
         content = {
             "study": "predictors",

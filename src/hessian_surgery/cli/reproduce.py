@@ -1,6 +1,7 @@
 """`hessian-surgery reproduce NAME`: the paper's tables and figures, beside the paper's numbers."""
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hessian_surgery.cli.inputs import choose_device
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.reproduce_options import ReproduceOptions
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import write_json, write_text
+from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.reproduce.catalogue import CATALOGUE, choose_items
 from hessian_surgery.reproduce.item import Item
@@ -40,10 +41,11 @@ def reproduce(options: ReproduceOptions) -> None:
         options.quick,
         given_command(options),
     )
-    claim_inputs(asked)
-    with ShownProgress(notes()) as observer:
-        contents = run_items(items, asked, observer)
-    write_text(options.out / "README.md", overview(contents))
+    with claimed(options.out, partial(check_inputs, asked)):
+        write_inputs(asked)
+        with ShownProgress(notes()) as observer:
+            contents = run_items(items, asked, observer)
+        write_text(options.out / "README.md", overview(contents))
     if options.as_json:
         print_json({"items": [{key: own for key, own in found.items() if key != "measured"} for found in contents]})
     else:
@@ -84,20 +86,28 @@ def given_command(options: ReproduceOptions) -> str:
     return shlex.join(words)
 
 
-def claim_inputs(asked: Reproduction) -> None:
-    """Refuse a folder that holds something else; mark a new one."""
+def check_inputs(asked: Reproduction) -> None:
+    """Refuse a folder that holds something else, or results from other inputs."""
     path = asked.folder / INPUTS
-    mine = {name: [start.data, start.model, _text(start.checkpoint)] for name, start in asked.starts.items()}
-    mine["quick"] = [str(asked.quick)]
     if not path.exists():
         check_empty(asked.folder)
-        write_json(path, mine)
         return
     known = read_json(path, "out")
-    for name, own in mine.items():
+    for name, own in _inputs(asked).items():
         if known.get(name, own) != own:
             raise InputError(f"out: {asked.folder} holds results from other inputs ({name}); give another folder")
-    write_json(path, known | mine)
+
+
+def write_inputs(asked: Reproduction) -> None:
+    """Say in a folder what its results are about, beside what is said there."""
+    path = asked.folder / INPUTS
+    known = read_json(path, "out") if path.exists() else {}
+    write_json(path, known | _inputs(asked))
+
+
+def _inputs(asked: Reproduction) -> dict[str, list[str]]:
+    given = {name: [start.data, start.model, _text(start.checkpoint)] for name, start in asked.starts.items()}
+    return given | {"quick": [str(asked.quick)]}
 
 
 def print_item(content: dict[str, Any]) -> None:

@@ -51,7 +51,7 @@ class CardOptions:
 class ApplyOptions:
     """The options of `apply`."""
 
-    base: Annotated[Path, typer.Argument(metavar="BASE", help="File that the patch was made for.")]
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="File or model folder that the patch was made for.")]
     patch: Patch
     out: OutputFile
 
@@ -60,6 +60,25 @@ class ApplyOptions:
 class RevertOptions:
     """The options of `revert`."""
 
-    patched: Annotated[Path, typer.Argument(metavar="PATCHED", help="The patched file.")]
+    patched: Annotated[Path, typer.Argument(metavar="PATCHED", help="The patched file or model folder.")]
     patch: Patch
     out: OutputFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The options of `export`."""
+
+    run: RunFolder
+    out: Annotated[Path, option(OUTPUT, "File to write: .onnx, or .pt2 for torch.export; it must not exist.", "FILE")]
+    base: Annotated[
+        Path | None,
+        option(
+            OUTPUT,
+            "Change only the biases in this ONNX file of the starting model.",
+            "FILE",
+            name="--from",
+            default="none; the whole model is exported",
+        ),
+    ] = None
+    as_json: Json = False

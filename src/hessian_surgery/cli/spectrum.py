@@ -14,6 +14,5 @@ def spectrum(options: SpectrumOptions) -> None:
             option = f"--{name.replace('_', '-')}"
             raise InputError(f"{name}: got {value}, but --no-density has no use for it; leave out {option}")
     own = {"operator": options.operator, "density": options.density, **of_density}
-    result = run_study("spectrum", study.spectrum_study, study, options, ("training",), own)
-    if options.vectors:
-        result.save_vectors(options.out / "vectors.safetensors")
+    vectors = "vectors.safetensors" if options.vectors else None
+    run_study("spectrum", study.spectrum_study, study, options, ("training",), own, vectors)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from hessian_surgery.cli.configs import choose_search
+from hessian_surgery.cli.folders import Output, writing
 from hessian_surgery.cli.inputs import OpenedModel, open_model
 from hessian_surgery.cli.options import StudyOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes, print_text
@@ -65,7 +66,8 @@ def run_study(
     options: StudyOptions,
     needs: Sequence[str],
     own: dict[str, Any],
-) -> Any:
+    vectors: str | None = None,
+) -> None:
     """Run a study, write its files and show what it found.
 
     Args:
@@ -75,31 +77,45 @@ def run_study(
         options: of the command.
         needs: the parts of the data that the study uses.
         own: the study's own arguments; those that are None keep their defaults.
-
-    Returns:
-        The study's result.
+        vectors: the file for the vectors that were found, if they are wanted.
     """
     _refuse_unused_data(name, options, needs)
+    more = () if vectors is None else (vectors,)
+    output = Output(f"{name} study", (*more, *(f"{name}.{kind}" for kind in ("svg", "png", "json"))), alone=False)
+    output.check(options.out)
     opened = open_model(options, needs)
-    images = [getattr(opened.parts, part) for part in needs]
+    with writing(options.out, output):
+        result = _run(name, function, opened, options, needs, own)
+        if vectors is not None:
+            result.save_vectors(options.out / vectors)
+        content = write_study(name, result, module, opened, options.seed, options.out)
+    if options.as_json:
+        print_json(content)
+    else:
+        print_text(module.describe(result))
+    print_notes([f"{name}.json and {name}.svg: {options.out}"])
+
+
+def _run(
+    name: str,
+    function: Callable[..., Any],
+    opened: OpenedModel,
+    options: StudyOptions,
+    needs: Sequence[str],
+    own: dict[str, Any],
+) -> Any:
+    """What a study finds, with its progress shown."""
     given = {key: value for key, value in own.items() if value is not None}
     with ShownProgress(notes(), opened.remarks) as observer, _log_shown(observer):
-        result = function(
+        return function(
             opened.model,
-            *images,
+            *(getattr(opened.parts, part) for part in needs),
             choose_search(options, SEARCH),
             parameters=options.parameters or "*",
             seed=options.seed,
             progress=_told_to(observer, name),
             **given,
         )
-    content = write_study(name, result, module, opened, options.seed, options.out)
-    if options.as_json:
-        print_json(content)
-    else:
-        print_text(module.describe(result))
-    print_notes([f"{name}.json and {name}.svg: {options.out}"])
-    return result
 
 
 def _told_to(observer: Observer, name: str) -> Progress:

@@ -98,16 +98,19 @@ def _summary(findings: Findings) -> Table:
     return summary
 
 
-def describe_choices(choices: dict[str, Any]) -> str:
-    """Sum up in one line the choices that the config left open."""
+def describe_choices(choices: dict[str, Any], findings: Findings) -> str:
+    """Sum up in one line the choices that the config left open, and what moved."""
     names = choices["protected"]
     more = f" and {len(names) - MOST} more" if len(names) > MANY_CLASSES else ""
     protected = ", ".join(names[:MOST] if more else names) + more or "none"
     if "spikes" in choices:
         how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
     else:
-        how = f"along {choices['directions']}, giving up at most {100 * choices['budget']:.2g} pp of accuracy"
-    most = f"at most {100 * choices['max_drop']:.1f} pp lost"
+        changed = findings.changed
+        moved = "the head's biases alone" if changed and changed.only_biases else f"along {choices['directions']}"
+        how = f"{moved}, giving up at most {100 * choices['budget']:.2g} pp of accuracy"
+    limit = max(findings.asked.limits.values(), default=choices["max_drop"])
+    most = f"at most {100 * limit:.1f} pp lost"
     return f"{how}; protected ({most}): {safe(protected)}"
 
 

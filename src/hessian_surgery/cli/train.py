@@ -1,7 +1,6 @@
 """`hessian-surgery train`: make the checkpoint that others operate on."""
 
 import shlex
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,16 +11,19 @@ import torch
 
 from hessian_surgery.baselines.train import TrainConfig
 from hessian_surgery.baselines.train import train as train_model
+from hessian_surgery.baselines.training_state import forget_state
+from hessian_surgery.cli.choices import LOSSES
 from hessian_surgery.cli.inputs import OpenedModel, open_model, opened_parts
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.train_options import SHORT_LOSS, TrainOptions
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.data.images import Preprocessing, channel_statistics
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.readers.hugging_face import Encoding
 from hessian_surgery.data.sources import IMAGE_KINDS
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
-from hessian_surgery.model.evaluation import check_classifier, predict
+from hessian_surgery.model.evaluation import check_classifier, finite_logits
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.progress import ShownProgress
@@ -50,13 +52,14 @@ def train(options: TrainOptions) -> None:
             report = _told_to(observer, config.epochs)
             train_model(opened.model, opened.parts.training, config, folder=folder, progress=report)
             observer.stage("measuring", 0, 1)
-            found = compute_metrics(predict(opened.classifier, test), test.labels, len(test.classes))
+            logits = finite_logits(opened.classifier, test)
+            found = compute_metrics(logits.argmax(dim=1), test.labels, len(test.classes))
     except KeyboardInterrupt as stop:
         stop.args = ("interrupted; give the same command again to continue after the last whole epoch",)
         raise
     metadata = _metadata(options, config, opened)
     save_tensors(options.out, opened.model.state_dict(), metadata)
-    shutil.rmtree(folder, ignore_errors=True)
+    forget_state(folder)
     _show(options, opened, found, metadata, time.perf_counter() - start)
 
 
@@ -73,7 +76,7 @@ def _open(options: TrainOptions) -> tuple[TrainOptions, OpenedModel, LabelledSet
         raise InputError("calibration_data: train has no use for it; leave out --calibration-data")
     needs = ("training", "calibration" if options.heldout_data is None else "heldout")
     if options.checkpoint is None and options.mean is None and options.std is None and _from_files(options):
-        unscaled = opened_parts(options, Preprocessing(size=options.image_size), needs, halve=False)
+        unscaled = opened_parts(options, Encoding(Preprocessing(size=options.image_size)), needs, halve=False)
         mean, std = (",".join(map(str, values)) for values in channel_statistics(unscaled.training, options.seed))
         options = replace(options, mean=mean, std=std)
     with torch.random.fork_rng(devices=[]):
@@ -91,8 +94,10 @@ def _from_files(options: TrainOptions) -> bool:
 
 
 def _choose(options: TrainOptions) -> TrainConfig:
+    known = (SHORT_LOSS, *LOSSES)
+    require(options.loss in known, "loss", options.loss, f"one of {', '.join(known)}")
     return TrainConfig(
-        loss="cross-entropy" if options.loss == SHORT_LOSS else options.loss,  # type: ignore[arg-type]
+        loss="cross-entropy" if options.loss == SHORT_LOSS else options.loss,
         epochs=options.epochs,
         learning_rate=options.learning_rate,
         batch_size=options.batch_size,

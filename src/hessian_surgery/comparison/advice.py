@@ -177,6 +177,8 @@ def _class_bias(contest: Contest, effective: list[str]) -> Advice:
         ahead = f"{closest} is ahead of class bias by {_below(gap)} of {contest.figure} {contest.where}"
         return Advice("class-bias", f"{ahead}, {luck}")
     within = f"the closest, {closest}, differs within noise ({_signed(gap)} {contest.where})"
+    if gap.difference == gap.interval[0] == gap.interval[1] == 0:
+        within = f"{closest} makes the same step"
     return Advice("class-bias", f"Class bias is enough here: {within}. {lowers}.")
 
 

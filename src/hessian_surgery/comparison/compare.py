@@ -25,7 +25,7 @@ from hessian_surgery.data.data_hash import data_hash
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled, as_part
 from hessian_surgery.data.leaks import HashedPart, find_copies, find_leaks, hash_part, hash_training
 from hessian_surgery.directions.class_gradients import gradient_images
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.evidence.noun import said_of
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
@@ -108,6 +108,8 @@ def _run_all(
             trained = time.perf_counter() - started
             observer.stage(OUTPUTS, 0, 1)
             outputs = compute_outputs(present, [name for entry in members for name in entry.methods], observer)
+        except FileError:
+            raise
         except InputError as reason:
             if base is None:
                 raise

@@ -21,7 +21,7 @@ from hessian_surgery.directions.family import Directions, Probe
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.random import random_directions
 from hessian_surgery.directions.spikes import spike_directions
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import compute_logits, require_finite
 from hessian_surgery.model.head import compute_features, find_head
@@ -92,6 +92,8 @@ def compute_outputs(model: ComparedModel, methods: Iterable[str], observer: Obse
         started = time.perf_counter()
         try:
             directions[family] = _compute_family(family, model, problem, outputs, methods, observer)
+        except FileError:
+            raise
         except InputError as reason:
             missing[family] = str(reason)
         seconds[family] = time.perf_counter() - started

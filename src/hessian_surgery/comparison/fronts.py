@@ -62,7 +62,7 @@ class Fronts:
         date: when it was made, UTC.
         model: the module's class.
         data: of the images: how many `images`, and their hash (`sha256`).
-        noun: what samples are called, "images" or "samples".
+        noun: what samples are called: "images", "texts" or "samples".
 
     Example:
         >>> fronts.row("class-bias", fronts.headline).sigma < fronts.base["sigma"]

@@ -10,7 +10,7 @@ from torch import Tensor
 from hessian_surgery.comparison.entries import Entry
 from hessian_surgery.comparison.protocol import Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 
 # By budget, or under None for an entry that has no budgets: predictions for all images (N,), or why
 # there are none.
@@ -43,6 +43,8 @@ def run_without_budget(entry: Entry, context: RunContext, predict: Callable[[Spl
     def predict_point(split: Split) -> Predictions:
         try:
             return {None: predict(split)}
+        except FileError:
+            raise
         except InputError as reason:
             return {None: str(reason)}
 

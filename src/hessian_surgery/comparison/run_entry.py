@@ -16,7 +16,7 @@ from hessian_surgery.comparison.over_splits import Predictions, run_with_budgets
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
 from hessian_surgery.comparison.whole_operations import operate_in_place, run_whole
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.types import Progress
 
 
@@ -86,6 +86,8 @@ def fit_chain(
                 if same not in reached:
                     reached[same] = state.after(edit, outputs)
                 states[budget] = reached[same]
+            except FileError:
+                raise
             except InputError as reason:
                 states[budget] = str(reason)
     return states

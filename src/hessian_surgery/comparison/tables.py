@@ -1,5 +1,7 @@
 """Fronts in words: the rows of a table, and Markdown."""
 
+from collections.abc import Sequence
+
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.fronts import Fronts
 from hessian_surgery.comparison.row import Row
@@ -21,8 +23,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     if not row.splits:
         return (row.name, budget, "", "", "", "", "", f"failed: {next(iter(row.reasons.values()), 'not run')}")
     paired = row.paired.get("class-bias")
-    low, high = paired.interval if paired else (0.0, 0.0)
-    against = f"{100 * paired.difference:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]" if paired else ""
+    against = "" if paired is None else against_bias(paired.difference, paired.interval)
     notes = ["more accuracy: a trade-off"] if row.standing == "trade-off" else []
     notes += [row.unlimited] if row.unlimited else []
     notes += [f"{len(row.reasons)} splits failed"] if row.reasons else []
@@ -36,6 +37,14 @@ def _cells(row: Row) -> tuple[str, ...]:
         largest_loss(row.loss),
         " ".join([against, *([f"({'; '.join(notes)})"] if notes else [])]).strip(),
     )
+
+
+def against_bias(found: float, interval: Sequence[float]) -> str:
+    """A difference in σ from class bias, in pp; without any, both make the same step."""
+    low, high = interval
+    if found == low == high == 0:
+        return "the same step"
+    return f"{100 * found:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
 
 
 def largest_loss(found: tuple[float, str] | None) -> str:

@@ -13,7 +13,7 @@ from hessian_surgery.comparison.over_splits import Predictions, failed_result, r
 from hessian_surgery.comparison.protocol import Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
 from hessian_surgery.data.checks import require_images
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.driver import run
@@ -100,6 +100,8 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
     def predict(split: Split) -> Predictions:
         try:
             problem, steps = _find_steps(model, config, split, budgets)
+        except FileError:
+            raise
         except InputError as reason:
             return dict.fromkeys(budgets, str(reason))
         known: list[tuple[Tensor, Tensor]] = []

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError
 
 Place: TypeAlias = Literal["device", "host", "disk"]
 Precision: TypeAlias = Literal["full", "bfloat16"]
@@ -260,4 +260,4 @@ def _temporary_map(size: int) -> mmap.mmap:
             return mmap.mmap(file.fileno(), size)
     except OSError as error:
         folder = tempfile.gettempdir()
-        raise InputError(f"basis: no room for {size / 1e9:.1f} GB in {folder}; set TMPDIR to a larger disk") from error
+        raise FileError(f"basis: no room for {size / 1e9:.1f} GB in {folder}; set TMPDIR to a larger disk") from error

@@ -1,5 +1,6 @@
 """BatchOperator: curvature of a model's loss on a batch, by products through autograd graphs."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import Data, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier, as_classifier, deterministic_kernels
+from hessian_surgery.model.halving import release_memory
 from hessian_surgery.model.losses import Loss, cross_entropy
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
 
@@ -26,6 +28,7 @@ class BatchOperator(SymmetricOperator):
     A resident batch keeps its autograd graph. A product is then one walk through that graph,
     which a GPU records once and replays. With `micro_batch` the batch is streamed in parts, and
     every product builds their graphs again: up to twice the time for a fraction of the memory.
+    A batch, or a part of one, that does not fit in memory is halved, and streamed from then on.
     Do not change the module while a resident operator is in use: its next product would refuse.
 
     Args:
@@ -58,10 +61,13 @@ class BatchOperator(SymmetricOperator):
         self._plain = False
         self._versions = self._present_versions()
         if self._size >= len(self._data):
-            with self._exact():
-                with recordable(self.device):
-                    product, _ = next(self._parts(keep=True))
-                self._resident = recorded_function(product, zeros(self.space))
+            try:
+                self._make_resident()
+            except torch.OutOfMemoryError:
+                if len(self._data) == 1:
+                    raise
+            if self._resident is None:
+                self._halve()
 
     @abstractmethod
     def _linearize(self, logits: Tensor, labels: Tensor, keep: bool) -> Product:
@@ -71,7 +77,28 @@ class BatchOperator(SymmetricOperator):
         garbage collector runs.
         """
 
+    def _make_resident(self) -> None:
+        with self._exact():
+            with recordable(self.device):
+                product, _ = next(self._parts(keep=True))
+            self._resident = recorded_function(product, zeros(self.space))
+
     def _multiply(self, vector: Tensor) -> Tensor:
+        while True:
+            try:
+                return self._multiply_once(vector)
+            except torch.OutOfMemoryError:
+                if min(self._size, len(self._data)) == 1:
+                    raise
+            self._halve()
+
+    def _halve(self) -> None:
+        """Stream the batch in parts of half the size, after one that did not fit in memory."""
+        self._size = math.ceil(min(self._size, len(self._data)) / 2)
+        self._resident = None
+        release_memory()
+
+    def _multiply_once(self, vector: Tensor) -> Tensor:
         if self._resident is not None:
             # A recorded product would go on with the old activations and the new weights.
             if self._versions != self._present_versions():

@@ -18,7 +18,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import Sampling, hessian_batch
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.model.losses import Loss, LossName, make_loss
+from hessian_surgery.model.losses import Loss, check_loss, make_loss
 from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
@@ -48,8 +48,9 @@ class SpikeSearch:
         hessian_sampling: how they are drawn from the training data.
         redraw_hessian: draw a new batch for each iteration, instead of one batch for all.
         micro_batch: images per part, to process the batch in parts; None takes it all at once.
-        loss: the loss that the model was trained with: its name, or a function of logits (n, C)
-            and labels (n,) that returns the mean over samples.
+        loss: the loss that the model was trained with: its name, such as "focal", "focal:1.5",
+            "label-smoothing" or "class-weights:1,2,5"; or a function of logits (n, C) and labels
+            (n,) that returns the mean over samples.
         basis: where the Lanczos basis is kept: on the model's device, in host memory or on disk;
             "auto" takes the first that fits.
         precision: how the basis is stored: "full" or "bfloat16"; "auto" takes bfloat16 only if
@@ -69,7 +70,7 @@ class SpikeSearch:
     hessian_sampling: Sampling = "natural"
     redraw_hessian: bool = False
     micro_batch: int | None = None
-    loss: LossName | Loss = "cross-entropy"
+    loss: str | Loss = "cross-entropy"
     basis: BasisPlace = "auto"
     precision: BasisPrecision = "auto"
     basis_memory: float | None = None
@@ -84,7 +85,7 @@ class SpikeSearch:
         require(self.hessian_samples >= 1, "hessian_samples", self.hessian_samples, "at least 1")
         choices = {"signs": Signs, "hessian_sampling": Sampling, "basis": BasisPlace, "precision": BasisPrecision}
         if isinstance(self.loss, str):
-            choices["loss"] = LossName
+            check_loss(self.loss)
         for name, literal in choices.items():
             value = getattr(self, name)
             require(value in get_args(literal), name, value, f"one of {', '.join(get_args(literal))}")

@@ -1,5 +1,7 @@
 """Classes by name."""
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
@@ -47,7 +49,7 @@ def require_same_names(
     """
     if len(others) > len(known):
         raise InputError(f"{argument}: it has {len(others)} classes and {first} has {len(known)}")
-    if any(names == tuple(str(i) for i in range(len(names))) for names in (known, others)):
+    if _numbers(known) or _numbers(others):
         return
     for number, (one, other) in enumerate(zip(known, others, strict=False)):
         if one != other:
@@ -55,3 +57,20 @@ def require_same_names(
                 f"{argument}: its class {number} is {other!r}, but {first}'s is {one!r}; "
                 "give all parts the same classes in the same order"
             )
+
+
+def common_names(parts: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The class names of all parts: the longest list; see `require_same_names`.
+
+    Args:
+        parts: the class names of each part, by its argument.
+    """
+    first = max(parts, key=lambda part: (not _numbers(parts[part]), len(parts[part])))
+    for argument, names in parts.items():
+        require_same_names(parts[first], names, argument, first)
+    return parts[first]
+
+
+def _numbers(names: tuple[str, ...]) -> bool:
+    """Whether classes have no names of their own."""
+    return names == tuple(str(i) for i in range(len(names)))

@@ -10,9 +10,12 @@ from hessian_surgery.data.labelled import CHUNK, LabelledSet
 
 
 def image_hashes(data: LabelledSet) -> list[bytes]:
-    """The SHA-1 of each image's inputs, as the model gets them; every image is read."""
+    """The SHA-1 of each image's inputs, as the model gets them; every image is read.
+
+    Samples that differ in length are hashed without padding, which depends on their batch.
+    """
     found: list[bytes] = []
-    for chunk in torch.arange(len(data)).split(CHUNK) if len(data) else ():
+    for chunk in torch.arange(len(data)).split(CHUNK if data.ragged is None else 1) if len(data) else ():
         parts = [tensor.cpu().contiguous() for tensor in batches.tensors(data.fetch(chunk))]
         rows = [part.reshape(len(chunk), -1).view(torch.uint8).numpy() for part in parts]
         found += [sha1(b"".join(row[i].tobytes() for row in rows)).digest() for i in range(len(chunk))]

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.seeding import generator
 from hessian_surgery.type_check import require_types
 
@@ -62,7 +62,7 @@ class Preprocessing:
         except InputError:
             raise
         except Exception as error:  # a damaged image can raise anything
-            raise InputError(f"data: {which} cannot be read as an image; remove or repair it") from error
+            raise FileError(f"data: {which} cannot be read as an image; remove or repair it") from error
         if self.size is not None and image.size != (self.size, self.size):
             image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)

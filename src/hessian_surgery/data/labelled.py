@@ -12,13 +12,17 @@ from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.class_names import numbered_names
 from hessian_surgery.data.collating import Collate, stack
+from hessian_surgery.data.ragged import Ragged
 from hessian_surgery.data.sampling import sampled_dataset
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.plain_text import reason
+from hessian_surgery.types import Progress
 
-Noun: TypeAlias = Literal["images", "samples"]
+Noun: TypeAlias = Literal["images", "texts", "samples"]
 
 LABEL_KEYS = ("label", "labels")
+# What a model of texts takes, in the words of Hugging Face.
+TOKENS = "input_ids"
 CHUNK = 512
 
 
@@ -32,6 +36,8 @@ class LabelledSet:
         classes: the C class names.
         index: position (N,) int64 of each sample in the source that it was drawn from.
         in_memory: whether the inputs are held in memory, so that all can be read at little cost.
+        ragged: the samples one by one, if they may differ in length; a batch is then padded to its
+            longest sample.
 
     Example:
         >>> heldout, heldout.classes
@@ -45,6 +51,7 @@ class LabelledSet:
     classes: tuple[str, ...]
     index: Tensor
     in_memory: bool = False
+    ragged: Ragged | None = None
 
     def __post_init__(self) -> None:
         wrong = (self.labels < 0) | (self.labels >= len(self.classes))
@@ -63,8 +70,11 @@ class LabelledSet:
 
     @property
     def noun(self) -> Noun:
-        """What reports call samples: "images" if their inputs have rows and columns."""
-        held = batches.tensors(self.fetch(torch.zeros(1, dtype=torch.int64)))
+        """What reports call samples: "images" have rows and columns, "texts" have tokens."""
+        first = self.fetch(torch.zeros(1, dtype=torch.int64))
+        if isinstance(first, Mapping) and TOKENS in first:
+            return "texts"
+        held = batches.tensors(first)
         return "images" if any(tensor.ndim == 4 for tensor in held) else "samples"
 
     @property
@@ -79,22 +89,39 @@ class LabelledSet:
             fetch=lambda chosen: self.fetch(positions[chosen]),
             labels=self.labels[positions],
             index=self.index[positions],
+            ragged=None if self.ragged is None else self.ragged.subset(positions),
         )
 
     def inputs(self) -> Inputs:
         """All inputs, stacked."""
         return self.fetch(torch.arange(len(self)))
 
-    def resident(self, device: torch.device | str = "cpu") -> "LabelledSet":
-        """The same samples, read now and kept on `device`."""
-        parts = [batches.move(self.fetch(chunk), torch.device(device)) for chunk in self._chunks(CHUNK)]
+    def resident(self, device: torch.device | str = "cpu", progress: Progress | None = None) -> "LabelledSet":
+        """The same samples, read now and kept on `device`; `progress` is told of samples read.
+
+        Samples that differ in length stay in host memory; each batch is padded and moved.
+        """
+        place = torch.device(device)
+        if self.ragged is not None and len(self):
+            held = self.ragged.resident(len(self), place)
+            if isinstance(held, Ragged):
+                return replace(self, fetch=held.fetch, in_memory=True, ragged=held)
+        else:
+            held = self._stacked(place, progress)
+        return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True, ragged=None)
+
+    def _stacked(self, device: torch.device, progress: Progress | None) -> Inputs:
+        parts = []
+        for number, chunk in enumerate(self._chunks(CHUNK)):
+            if progress is not None:
+                progress(number * CHUNK, len(self))
+            parts.append(batches.move(self.fetch(chunk), device))
         try:
-            held = batches.join(parts)
+            return batches.join(parts)
         except RuntimeError as error:
             raise InputError(
                 "data: batches differ in shape; pad or resize all samples to one, as by padding='max_length'"
             ) from error
-        return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True)
 
     def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
         """Inputs and labels in order, at most `size` samples at a time, on `device`."""
@@ -177,16 +204,23 @@ def _from_dataset(dataset: Any, collate: Collate, classes: Sequence[str] | None)
         raise InputError("data: an iterable dataset cannot be split; give a map-style dataset or stacked tensors")
 
     def read(positions: Tensor) -> tuple[Inputs, Tensor]:
-        return _separate(stack([dataset[i] for i in positions.tolist()], collate))
+        try:
+            samples = [dataset[i] for i in positions.tolist()]
+        except OSError as error:
+            raise FileError(f"data: a sample cannot be read: {error}; give the data where it can be read") from error
+        return _separate(stack(samples, collate))
 
     targets = _known_targets(dataset)
     if targets is None:
         chunks = torch.arange(len(dataset)).split(CHUNK)
-        targets = torch.cat([read(chunk)[1].reshape(-1) for chunk in chunks]) if len(dataset) else []
+        targets = torch.cat([_one_each(read(chunk)[1]).reshape(-1) for chunk in chunks]) if len(dataset) else []
     labels = _check_labels(_as_tensor(targets, "labels"))
     if classes is None:
         classes = _known_names(dataset)
-    return LabelledSet(lambda p: read(p)[0], labels, _names(labels, classes), torch.arange(len(labels)))
+    # A loader's own collate function may pad, so that batches differ in shape.
+    ragged = None if collate is default_collate else Ragged(dataset.__getitem__, lambda s: _separate(collate(s))[0])
+    names, index = _names(labels, classes), torch.arange(len(labels))
+    return LabelledSet(lambda p: read(p)[0], labels, names, index, ragged=ragged)
 
 
 def _known_targets(dataset: Any) -> Any:
@@ -221,7 +255,18 @@ def _separate(batch: Any) -> tuple[Inputs, Tensor]:
     raise InputError(f"data: a sample is a {type(batch).__name__}; it must be (input, label) or a dict with 'label'")
 
 
+def _one_each(labels: Tensor) -> Tensor:
+    """The labels of n samples; those of several classes at once are refused."""
+    if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] > 1:
+        raise InputError(
+            f"data: a sample has {labels.shape[1]} labels; a multi-label model cannot be operated on: "
+            "give one class for each sample"
+        )
+    return labels
+
+
 def _check_labels(labels: Tensor) -> Tensor:
+    labels = _one_each(labels)
     if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
         raise InputError(
             f"data: labels are {labels.dtype} of shape {tuple(labels.shape)}; give whole numbers of shape (N,)"

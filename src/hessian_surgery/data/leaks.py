@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import torch
+
 from hessian_surgery.data.data_hash import image_hashes
-from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.labelled import Data, LabelledSet, Noun, as_labelled
 from hessian_surgery.errors import InputError
 
 # A run is refused if two parts share more than this share of the images that it is judged on.
@@ -31,12 +33,14 @@ class HashedPart:
         index: position of each hashed image in its source.
         hashes: of their inputs.
         total: images in the part; if more than were hashed, these are a sample.
+        noun: what its samples are called.
     """
 
     argument: str
     index: list[int]
     hashes: list[bytes]
     total: int
+    noun: Noun = "images"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Leak:
         pairs: for each shared image its position in the second part's source, and in the first's.
         compared: images of the first part that were compared.
         total: images of the first part.
+        noun: what samples are called.
     """
 
     first: str
@@ -56,6 +61,7 @@ class Leak:
     pairs: list[tuple[int, int]]
     compared: int
     total: int
+    noun: Noun = "images"
 
     @property
     def estimate(self) -> int:
@@ -70,13 +76,13 @@ class Leak:
     def describe(self, whose: str = "") -> str:
         """Which images; `whose` follows their number."""
         one = len(self.pairs) == 1
-        start = f"{len(self.pairs)} image{'' if one else 's'}{whose} {'is' if one else 'are'}"
+        start = f"{len(self.pairs)} {self.noun[: -1 if one else None]}{whose} {'is' if one else 'are'}"
         if self.first == self.second:
             return f"{start} {'a copy of another' if one else 'copies of others'} there: {self.named}"
         if self.compared == self.total:
             return f"{start} in {self.first} as well: {self.named}"
         return (
-            f"{start} among the {self.compared:,} of {self.total:,} images of {self.first} that were compared, so "
+            f"{start} among the {self.compared:,} of {self.total:,} {self.noun} of {self.first} that were compared, so "
             f"about {self.estimate:,} in all: {self.named}"
         )
 
@@ -93,7 +99,9 @@ class Leak:
 
 def hash_part(data: LabelledSet, argument: str) -> HashedPart:
     """Hash the inputs of every image."""
-    return HashedPart(argument, data.index.tolist(), image_hashes(data), len(data))
+    return HashedPart(
+        argument, data.index.tolist(), image_hashes(data), len(data), data.noun if len(data) else "images"
+    )
 
 
 def hash_training(training: LabelledSet, drawn: Sequence[LabelledSet]) -> HashedPart:
@@ -128,7 +136,7 @@ def find_leaks(parts: Sequence[HashedPart], judged: int) -> tuple[Leak, ...]:
         if sure and leak.estimate > LIMIT * judged:
             raise InputError(
                 f"{leak.second}: {leak.describe()}; that is more than {100 * LIMIT:g} % of {judged:,}, so leave them "
-                "out of one of the two"
+                "out of one of the two; in Python, hs.drop_shared does that"
             )
     return found
 
@@ -139,10 +147,33 @@ def find_copies(part: HashedPart) -> tuple[list[int], Leak | None]:
     firsts = [first.setdefault(value, i) for i, value in enumerate(part.hashes)]
     copies = [(part.index[i], part.index[original]) for i, original in enumerate(firsts) if original != i]
     whole = len(part.hashes)
-    return firsts, Leak(part.argument, part.argument, copies, whole, whole) if copies else None
+    return firsts, Leak(part.argument, part.argument, copies, whole, whole, part.noun) if copies else None
+
+
+def drop_shared(data: Data, *others: Data) -> LabelledSet:
+    """The samples whose inputs are in none of the other sets, bit for bit, and each of them once.
+
+    Args:
+        data: any form that `as_labelled` takes.
+        others: sets that it must not overlap with, such as the training data.
+
+    Example:
+        >>> hs.drop_shared(heldout, train, calibration)
+        LabelledSet(600 samples of 3 classes)
+    """
+    own = as_labelled(data)
+    seen = {value for other in others for value in image_hashes(as_labelled(other))}
+    kept = []
+    for position, value in enumerate(image_hashes(own)):
+        if value not in seen:
+            kept.append(position)
+            seen.add(value)
+    if not kept:
+        raise InputError(f"data: all {len(own):,} samples are in the other sets; give other data")
+    return own.subset(torch.tensor(kept))
 
 
 def _compare(first: HashedPart, second: HashedPart) -> Leak | None:
     known = dict(zip(first.hashes, first.index, strict=True))
     pairs = [(i, known[value]) for i, value in zip(second.index, second.hashes, strict=True) if value in known]
-    return Leak(first.argument, second.argument, pairs, len(first.hashes), first.total) if pairs else None
+    return Leak(first.argument, second.argument, pairs, len(first.hashes), first.total, second.noun) if pairs else None

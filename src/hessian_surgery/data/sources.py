@@ -1,15 +1,18 @@
 """Open the data that a spec such as `digits`, `parquet:DIR` or `package.module:factory` names."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from hessian_surgery.data.class_names import common_names
+from hessian_surgery.data.datamodule import datamodule_sets, is_datamodule
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.readers.cifar import read_cifar
 from hessian_surgery.data.readers.digits import digits
+from hessian_surgery.data.readers.hugging_face import Encoding, read_hugging_face
 from hessian_surgery.data.readers.imagefolder import read_imagefolder
 from hessian_surgery.data.readers.isic import read_isic
 from hessian_surgery.data.readers.parquet import parquet_files, read_parquet
@@ -18,8 +21,9 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.import_by_name import call_object
 from hessian_surgery.stored import blamed_on
 
-SPECS = "digits, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
+SPECS = "digits, hf:DIR, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
 IMAGE_KINDS = ("parquet", "imagefolder", "cifar10", "cifar100", "isic")
+HUGGING_FACE = "hf"
 TEST_NAMES = ("test", "validation", "val", "valid")
 PARTS = ("training", "calibration", "heldout")
 
@@ -60,6 +64,7 @@ def open_data(
     seed: int = 0,
     preprocessing: Preprocessing = Preprocessing(),
     *,
+    encoding: Encoding | None = None,
     training: str | None = None,
     calibration: str | None = None,
     heldout: str | None = None,
@@ -73,6 +78,7 @@ def open_data(
             into calibration and held-out data.
         seed: fixes the halves, the digits task and ISIC's split.
         preprocessing: how images become inputs.
+        encoding: how rows of Hugging Face's sets do; by default images alone, by `preprocessing`.
         training: spec of other training data: its train part, or all of it if it is a single set.
         calibration: spec of other calibration data: its test part, or all of it. The held-out data
             is then the whole test part of `spec`. `SPEC:train` gives training images.
@@ -86,14 +92,11 @@ def open_data(
     """
 
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
-        return open_source(part_spec, seed, preprocessing).part(split, option) if part_spec else None
+        return open_source(part_spec, seed, preprocessing, encoding).part(split, option) if part_spec else None
 
-    decides, judges = ((part or spec or "").removesuffix(":test") for part in (calibration, heldout))
-    if (heldout or (calibration and "heldout" in needs)) and decides == judges:
-        raise InputError(
-            f"heldout_data: {heldout or spec} is the calibration data as well; give data alone to halve it"
-        )
-    whole = open_source(spec, seed, preprocessing) if spec else Source(None, None)
+    if heldout or (calibration and "heldout" in needs):
+        _require_two(calibration or spec, heldout or spec)
+    whole = open_source(spec, seed, preprocessing, encoding) if spec else Source(None, None)
     train = opened(training, "train", "training_data") if training else whole.train
     decide = opened(calibration, "test", "calibration_data")
     report = opened(heldout, "test", "heldout_data")
@@ -104,7 +107,15 @@ def open_data(
     if train is None or missing:
         raise InputError(_lacking(spec, whole, missing))
     nothing = train.subset(torch.empty(0, dtype=torch.int64))
-    return Parts(*_same_classes(*(nothing if part is None else part for part in found.values())))
+    opened_parts = [nothing if part is None else part for part in found.values()]
+    names = common_names({f"{name}_data": part.classes for name, part in zip(PARTS, opened_parts, strict=True)})
+    return Parts(*(replace(part, classes=names) for part in opened_parts))
+
+
+def _require_two(decides: str | None, judges: str | None) -> None:
+    """Refuse to judge on the data that decisions are made on."""
+    if (decides or "").removesuffix(":test") == (judges or "").removesuffix(":test"):
+        raise InputError(f"heldout_data: {judges} is the calibration data as well; give data alone to halve it")
 
 
 def _fill_in(
@@ -134,7 +145,7 @@ def split_spec(spec: str) -> tuple[str, str | None]:
     """The spec without `:train` or `:test` at its end, and which of the two it was, if any."""
     whole, _, part = spec.rpartition(":")
     kind, colon, _ = whole.partition(":")
-    named = part in ("train", "test") and (whole == "digits" or (kind in IMAGE_KINDS and bool(colon)))
+    named = part in ("train", "test") and (whole == "digits" or (kind in (*IMAGE_KINDS, HUGGING_FACE) and bool(colon)))
     return (whole, part) if named else (spec, None)
 
 
@@ -145,11 +156,13 @@ def calibrates_on_training(spec: str | None, training: str | None, calibration: 
     return split_spec(training or spec or "")[0] == split_spec(calibration)[0]
 
 
-def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
+def open_source(
+    spec: str, seed: int, preprocessing: Preprocessing = Preprocessing(), encoding: Encoding | None = None
+) -> Source:
     """Open the data that one spec names; with `:train` or `:test` at its end, only that part."""
     whole, part = split_spec(spec)
     if part is not None:
-        return Source(None, None, open_source(whole, seed, preprocessing).part(part, f"data {whole}"))
+        return Source(None, None, open_source(whole, seed, preprocessing, encoding).part(part, f"data {whole}"))
     kind, _, place = spec.partition(":")
     folder = Path(place)
     if spec == "digits":
@@ -159,8 +172,12 @@ def open_source(spec: str, seed: int, preprocessing: Preprocessing) -> Source:
         # Readers say what is wrong with a file; this is about folders that cannot be listed.
         with blamed_on(f"data: {place}"):
             return _open_folder(kind, folder, seed, preprocessing)
+    if kind == HUGGING_FACE:
+        return source_of(read_hugging_face(place, encoding or Encoding(preprocessing)), f"data: {spec}")
     if place:
         found = call_object(spec, "data")
+        if is_datamodule(found):
+            return source_of(datamodule_sets(found), f"data: {spec}")
         if isinstance(found, tuple) and len(found) == 2 and not hasattr(found[1], "ndim"):
             return Source(as_labelled(found[0]), as_labelled(found[1]))
         return Source(None, None, as_labelled(found))
@@ -179,6 +196,18 @@ def _open_folder(kind: str, folder: Path, seed: int, preprocessing: Preprocessin
     if kind == "isic":
         return Source(*read_isic(folder, preprocessing, seed))
     return Source(*(read_cifar(folder, kind, split, preprocessing) for split in ("train", "test")))
+
+
+def source_of(found: Mapping[str, LabelledSet] | LabelledSet, which: str) -> Source:
+    """The train part and the test part among named ones, or a single set; `which` for errors."""
+    if isinstance(found, LabelledSet):
+        return Source(None, None, found)
+    if len(found) == 1:
+        return Source(found.get("train"), None, *found.values())
+    test = next((found[name] for name in TEST_NAMES if name in found), None)
+    if test is None and "train" not in found:
+        raise InputError(f"{which} has the parts {list(found)}; it must have train and test")
+    return Source(found.get("train"), test)
 
 
 def _parquet(place: Path, preprocessing: Preprocessing) -> Source:
@@ -205,15 +234,3 @@ def _imagefolder(place: Path, preprocessing: Preprocessing) -> Source:
     if source.train is None and source.test is None:
         return Source(None, None, read_imagefolder(place, preprocessing))
     return source
-
-
-def _same_classes(*parts: LabelledSet) -> list[LabelledSet]:
-    """Give all parts the longest list of class names; the others must be the start of it."""
-    names = max((part.classes for part in parts), key=len)
-    for part in parts:
-        if part.classes != names[: len(part.classes)]:
-            one, other = next(pair for pair in zip(part.classes, names, strict=False) if pair[0] != pair[1])
-            raise InputError(
-                f"data: its parts have different classes, {one!r} in one and {other!r} in another; rename one of them"
-            )
-    return [replace(part, classes=names) for part in parts]

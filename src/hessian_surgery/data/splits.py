@@ -9,6 +9,7 @@ from torch import Tensor
 from hessian_surgery.data import batches
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.leaks import find_leaks, hash_part
+from hessian_surgery.data.ragged import join_ragged
 from hessian_surgery.errors import InputError
 from hessian_surgery.seeding import generator
 
@@ -123,13 +124,18 @@ def join_sets(calibration: LabelledSet, other: LabelledSet) -> LabelledSet:
     """
     if calibration.classes != other.classes:
         raise InputError(f"data: one set has the classes {calibration.classes[:3]}…, the other {other.classes[:3]}…")
+    ragged = None
+    if calibration.ragged is not None and other.ragged is not None:
+        ragged = join_ragged(calibration.ragged, len(calibration), other.ragged)
     calibration = calibration.resident()
     other = other.resident()
     parts = (hash_part(calibration, "calibration_data"), hash_part(other, "heldout_data"))
     find_leaks(parts, min(len(calibration), len(other)))
-    held = batches.join([calibration.inputs(), other.inputs()])
     labels = torch.cat([calibration.labels, other.labels])
     index = torch.arange(len(labels))
+    if ragged is not None:
+        return LabelledSet(ragged.fetch, labels, calibration.classes, index, ragged=ragged).resident()
+    held = batches.join([calibration.inputs(), other.inputs()])
     return LabelledSet(lambda chosen: batches.take(held, chosen), labels, calibration.classes, index, in_memory=True)
 
 

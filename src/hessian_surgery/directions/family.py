@@ -235,12 +235,9 @@ def find_slopes(probe: Probe) -> Tangent:
     tangent = logit_tangents(probe.classifier, probe.space, probe.data, size)
 
     def along(direction: Tensor, positions: Tensor | None) -> Tensor:
-        nonlocal forward, amplitude, tangent
+        nonlocal forward, amplitude
         if forward:
             try:
-                return tangent(direction, positions)
-            except torch.OutOfMemoryError:
-                tangent = logit_tangents(probe.classifier, probe.space, probe.data, probe.batch_size)
                 return tangent(direction, positions)
             except RuntimeError as error:
                 if not lacks_forward_mode(error):

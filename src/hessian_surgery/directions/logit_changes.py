@@ -17,6 +17,7 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits, compute_logits
+from hessian_surgery.model.halving import in_parts
 from hessian_surgery.model.parameters import ParameterSpace
 
 # How far a difference moves the logits, root mean square, in units of `logit_unit`. On ResNet-50 it
@@ -56,8 +57,8 @@ def logit_tangents(
     """Make the function q → d z(θ + a q) / da at a = 0, for the logits z (n, C) of some images.
 
     It takes one forward-mode pass per direction q (p,), which costs two to three plain passes. Its
-    result is on the weights' device. If a layer has no forward mode, it raises an error that
-    `lacks_forward_mode` recognizes.
+    result is on the weights' device. A batch that does not fit in memory goes through in parts. If
+    a layer has no forward mode, it raises an error that `lacks_forward_mode` recognizes.
     """
     batch_size = min(batch_size, len(data))
     module = _Logits(classifier)
@@ -73,7 +74,7 @@ def logit_tangents(
             slope = forward_ad.unpack_dual(logits).tangent
             return torch.zeros(logits.shape, device=logits.device) if slope is None else slope.float()
 
-    replayed = batchwise(tangent, classifier.module, batch_size)
+    replayed = in_parts(batchwise(tangent, classifier.module, batch_size), torch.cat, tangent)
 
     def along(direction: Tensor, positions: Tensor | None) -> Tensor:
         held.copy_(direction)

@@ -12,6 +12,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import true_class_probability
 from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.halving import in_parts
 from hessian_surgery.model.parameters import ParameterSpace
 
 # Recording a pass saves time from this many batches on.
@@ -26,7 +27,8 @@ def batch_gradient(
 ) -> BatchGradient:
     """Make the function that differentiates a batch of at most `batch_size` images.
 
-    The soft accuracy of an image is its `true_class_probability`.
+    A batch that does not fit in memory goes through in parts, whose gradients are added. The soft
+    accuracy of an image is its `true_class_probability`.
 
     Args:
         classifier: the model; differentiated in evaluation mode, with the user's kernels.
@@ -44,7 +46,8 @@ def batch_gradient(
         counted = weights[: len(probability)].to(probability)
         return space.flatten(torch.autograd.grad(counted @ probability, space.parameters, materialize_grads=True))
 
-    return batchwise(plain, classifier.module, batch_size, rows=False) if recorded else plain
+    whole = batchwise(plain, classifier.module, batch_size, rows=False) if recorded else plain
+    return in_parts(whole, lambda parts: torch.stack(parts).sum(dim=0), plain)
 
 
 def soft_accuracy_gradients(

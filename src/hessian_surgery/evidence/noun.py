@@ -8,7 +8,7 @@ WORD = re.compile(r"(<script.*?</script>)|\b([Ii])mage(s?)\b(?!-)", re.DOTALL)
 
 
 def said_of(text: str, noun: str, classes: Sequence[str] = ()) -> str:
-    """Say "sample" where a text says "image", if the noun is "samples".
+    """Say "sample" or "text" where a text says "image", if the noun is "samples" or "texts".
 
     If a class's name has that word, the text stays as it is, and so does the name.
     """
@@ -18,6 +18,7 @@ def said_of(text: str, noun: str, classes: Sequence[str] = ()) -> str:
     def word(found: re.Match[str]) -> str:
         if found[1]:
             return found[1]
-        return f"{'S' if found[2] == 'I' else 's'}ample{found[3]}"
+        one = noun.removesuffix("s")
+        return f"{one.capitalize() if found[2] == 'I' else one}{found[3]}"
 
     return WORD.sub(word, text)

@@ -29,7 +29,10 @@ def build_model(spec: str, num_classes: int) -> nn.Module:
         return BUILT_IN[spec](num_classes)
     if ":" not in spec:
         names = ", ".join(BUILT_IN)
-        raise InputError(f"model: got {spec!r}; give one of {names}, or package.module:factory for your own")
+        raise InputError(
+            f"model: got {spec!r}; give one of {names}, hf:DIR, timm:NAME, torchvision:NAME, "
+            "or package.module:factory for your own"
+        )
     module = call_object(spec, "model")
     if not isinstance(module, nn.Module):
         raise InputError(f"model: {spec} returns a {type(module).__name__}; it must return a torch.nn.Module")

@@ -12,6 +12,8 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.model.halving import in_parts
+from hessian_surgery.model.label_names import check_label_names
 from hessian_surgery.short_repr import short_repr
 
 BATCH_SIZE = 512
@@ -45,6 +47,8 @@ def compute_logits(
 ) -> Tensor:
     """Compute logits (N, C) in evaluation mode, in the set's order; on the CPU, in float32.
 
+    A batch that does not fit in memory goes through in parts.
+
     Args:
         classifier: the model.
         data: the N images.
@@ -52,7 +56,8 @@ def compute_logits(
         forward: function from a batch to its logits; by default `batch_logits`.
     """
     # Not in inference mode: what a module caches there cannot be differentiated later.
-    forward = forward or partial(batch_logits, classifier)
+    plain = partial(batch_logits, classifier)
+    forward = in_parts(forward or plain, torch.cat, plain)
     with classifier.evaluating(), torch.no_grad():
         shown = data.batches(batch_size, classifier.device)
         return torch.cat([forward(inputs) for inputs, _ in shown]).cpu()
@@ -100,7 +105,10 @@ def answers_of(logits: Tensor, labels: Tensor) -> Answers:
 
 
 def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
-    """Refuse a model that cannot be measured; return a note if it has more outputs than classes."""
+    """Refuse a model that cannot be measured; return a note on outputs without a class, and names.
+
+    The class names of a Hugging Face model must be in the data's order.
+    """
     if any(parameter.is_inference() for parameter in classifier.module.parameters()):
         raise InputError("model: its weights were made in inference mode; build or load it outside of that")
     classifier = classifier.as_inputs_come()
@@ -133,10 +141,11 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
             "switch off whatever is random in its forward pass, such as functional dropout or sampling"
         )
     _refuse_batch_dependence(classifier, inputs, first)
+    notes = [check_label_names(classifier.module, data.classes)]
     if outputs > classes:
         extra = "an answer beyond the classes counts as wrong"
-        return f"the model has {outputs} outputs, the data {classes} classes: {extra}"
-    return None
+        notes.append(f"the model has {outputs} outputs, the data {classes} classes: {extra}")
+    return "; ".join(note for note in notes if note) or None
 
 
 def _refuse_batch_dependence(classifier: Classifier, inputs: Inputs, logits: Tensor) -> None:

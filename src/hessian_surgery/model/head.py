@@ -10,6 +10,7 @@ from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits
+from hessian_surgery.model.halving import in_parts
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,18 @@ def compute_features(
     def keep(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         latest[:] = [arguments[0].float().cpu()]
 
+    def both(inputs: Inputs) -> Tensor:
+        found = batch_logits(classifier, inputs).cpu()
+        return torch.cat([latest[0], found], dim=1)
+
+    forward = in_parts(both, torch.cat)
     hook = head.module.register_forward_pre_hook(keep)
     try:
         with classifier.evaluating(), torch.no_grad():
             for inputs, _ in data.batches(batch_size, classifier.device):
-                logits.append(batch_logits(classifier, inputs).cpu())
-                features += latest
+                found = forward(inputs)
+                features.append(found[:, : latest[0].shape[1]])
+                logits.append(found[:, latest[0].shape[1] :])
     finally:
         hook.remove()
     return torch.cat(features), torch.cat(logits)

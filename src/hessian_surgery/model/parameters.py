@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.short_repr import short_repr
+from hessian_surgery.weights.adapter import is_adapted, refuse_beside_adapter
 
 Snapshot = NewType("Snapshot", "tuple[Tensor, ...]")
 
@@ -131,9 +132,11 @@ def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
     ]
     if not named:
         example = next((name for name, p in module.named_parameters() if p.requires_grad), None)
-        hint = f"names look like {example!r}" if example else "the model has none: set requires_grad on some"
+        none = "load the adapter with is_trainable=True" if is_adapted(module) else "set requires_grad on some"
+        hint = f"names look like {example!r}" if example else f"the model has none: {none}"
         raise InputError(f"parameters: no trainable parameter matches {pattern!r}; {hint}")
     names, parameters = zip(*named, strict=True)
+    refuse_beside_adapter(module, names)
     every = list(module.named_parameters(remove_duplicate=False))
     aliases = tuple(tuple(name for name, other in every if other is parameter) for parameter in parameters)
     return ParameterSpace(names, parameters, aliases)

@@ -242,7 +242,7 @@ def _size_up(
         sizes,
         tried=trial.forward.at(default),
         forward=forward,
-        freed=0 if on_gpu else forward,
+        freed=0 if on_gpu else forward + trial.forward.fixed,
         gradient=trial.gradient.nbytes,
         slope=trial.slope.nbytes if on_gpu else forward + 3 * vector,
     )

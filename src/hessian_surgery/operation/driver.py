@@ -11,11 +11,11 @@ from torch import Tensor
 from hessian_surgery.curvature.search import NoSpikes
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.asked import Asked
-from hessian_surgery.operation.history import HistoryWriter, load_history
+from hessian_surgery.operation.history import HistoryWriter, history_hash, load_history
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem
-from hessian_surgery.operation.state_file import Packed, Unpack, fingerprint, load_state, save_state
+from hessian_surgery.operation.state_file import Packed, Unpack, fingerprint, kept_history, load_state, save_state
 from hessian_surgery.types import Array
 
 
@@ -162,11 +162,12 @@ def run_in_folder(
     earlier: list[IterationRecord] = []
     if saved is not None:
         problem, state = saved
-        earlier = load_history(folder, state.iteration, algorithm.record)
+        earlier = load_history(folder, state.iteration, algorithm.record, kept_history(folder))
     history = HistoryWriter(folder, earlier, observer)
 
     def keep(kept: Any) -> None:
-        save_state(folder, problem, algorithm.pack(folder, problem, kept, identity), identity)
+        packed = algorithm.pack(folder, problem, kept, identity)
+        save_state(folder, problem, packed, identity, history_hash(history.records))
 
     ending = run(algorithm, problem, history, state, keep)
     return history.records, ending

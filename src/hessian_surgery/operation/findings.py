@@ -43,7 +43,7 @@ class Findings:
         changed: which weights the step changed; None in runs of earlier versions.
         temperature: what the head was divided by after that; None without recalibration.
         simpler: what a class bias would have done; None if none was fitted.
-        noun: what samples are called, "images" or "samples".
+        noun: what samples are called: "images", "texts" or "samples".
 
     Example:
         >>> [promise.state for promise in outcome.findings.promises][:2]

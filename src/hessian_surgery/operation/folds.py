@@ -24,7 +24,7 @@ from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.driver import run_in_folder
 from hessian_surgery.operation.feasibility import Infeasible
-from hessian_surgery.operation.history import load_history
+from hessian_surgery.operation.history import history_hash, load_history
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem
@@ -208,7 +208,8 @@ def _one_fold(
     answers = answer(problem.classifier, shown, problem.batch_size)
     observer.stage("report", 1, 1)
     if place is not None:
-        said = {"identity": identity, "iterations": str(len(records))} | passes_metadata(problem)
+        said = {"identity": identity, "iterations": str(len(records)), "history": history_hash(records)}
+        said |= passes_metadata(problem)
         of_bias = {f"bias.{name}": t for name, t in (vars(bias) if bias else {}).items()}
         save_checked(place / FOUND, vars(answers) | of_bias | {"step": step}, said)
         forget_state(place)
@@ -227,7 +228,8 @@ def _load(place: Path, identity: str, kind: type[IterationRecord]) -> _Fold | No
         step = tensors.pop("step")
         of_bias = {name: tensors.pop(f"bias.{name}") for name in list(tensors) if f"bias.{name}" in tensors}
         bias = Answers(**of_bias) if of_bias else None
-        return _Fold(Answers(**tensors), bias, load_history(place, int(metadata["iterations"]), kind), step)
+        records = load_history(place, int(metadata["iterations"]), kind, metadata["history"])
+        return _Fold(Answers(**tensors), bias, records, step)
 
 
 def _some(answers: Answers, positions: Tensor) -> Answers:

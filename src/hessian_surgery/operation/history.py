@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from hessian_surgery.errors import InputError
@@ -58,13 +59,21 @@ def history_text(records: Sequence[IterationRecord]) -> str:
     return "".join(json.dumps(record.as_dict()) + "\n" for record in records)
 
 
-def load_history(folder: Path, iterations: int, kind: type[IterationRecord]) -> list[IterationRecord]:
-    """The first `iterations` records of `history.jsonl`."""
+def history_hash(records: Sequence[IterationRecord]) -> str:
+    """A hash of the lines of these records, which a state keeps: a damaged line then shows."""
+    return sha256(history_text(records).encode()).hexdigest()
+
+
+def load_history(folder: Path, iterations: int, kind: type[IterationRecord], known: str) -> list[IterationRecord]:
+    """The first `iterations` records of `history.jsonl`; `known` is their `history_hash`."""
     what = f"resume: {folder}/history.jsonl"
     with blamed_on(what):
         # Only line ends end a line: names may hold other separators.
-        lines = (folder / "history.jsonl").read_text(encoding="utf-8").split("\n")[:-1][:iterations]
+        text = (folder / "history.jsonl").read_text(encoding="utf-8")
+        lines = [f"{line}\n" for line in text.split("\n")[:-1][:iterations]]
         records = [kind.from_dict(parse_json(line, what)) for line in lines]
     if len(records) < iterations:
         raise InputError(f"resume: {folder}/history.jsonl has {len(records)} lines, where {iterations} are needed")
+    if sha256("".join(lines).encode()).hexdigest() != known:
+        raise InputError(f"resume: {folder}/history.jsonl is damaged; begin again in another folder")
     return records

@@ -189,6 +189,11 @@ def _choices(problem: Problem[SurgeryConfig]) -> dict[str, Any]:
 def _asked(problem: Problem[SurgeryConfig]) -> Asked:
     config = problem.config
     limits = protection(problem).limits(problem.calibration_data.classes)
+    if problem.criteria is not None:
+        stricter = {name: problem.criteria.of(name).maximum_drop for name in limits}
+        limits = {
+            name: limit if (most := stricter[name]) is None else min(limit, most) for name, limit in limits.items()
+        }
     return Asked(config.target, config.budget, config.targets, limits)
 
 

@@ -1,11 +1,12 @@
 """The images that an operation is judged on: held-out ones, or folds of the calibration images."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from hessian_surgery.data.checks import require_images
+from hessian_surgery.data.class_names import require_same_names
 from hessian_surgery.data.labelled import Data, LabelledSet
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.evaluation import Answers, answers_of, finite_logits
@@ -13,6 +14,7 @@ from hessian_surgery.operation.folds import divide
 from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
 from hessian_surgery.operation.problem import Inputs, Problem
 from hessian_surgery.operation.recalibration import check_biases, check_recalibration
+from hessian_surgery.types import Progress
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,21 @@ class CheckedJudge:
 
 
 def check_judge(
-    inputs: Inputs[Any], training: LabelledSet, heldout: LabelledSet | None, folds: int | None
+    inputs: Inputs[Any],
+    training: LabelledSet,
+    heldout: LabelledSet | None,
+    folds: int | None,
+    progress: Progress | None = None,
 ) -> CheckedJudge:
-    """Check the images that judge against the others; divide them into folds if so asked."""
+    """Check the images that judge against the others; divide them into folds if so asked.
+
+    `progress` is told of held-out samples that have been read.
+    """
     check_recalibration(inputs)
     check_biases(inputs)
     if inputs.config.calibrate_on_training and folds is not None:
         raise InputError(f"folds: got {folds}, but the calibration images are training images; give heldout_data")
-    heldout = None if heldout is None else _heldout(inputs, heldout)
+    heldout = None if heldout is None else _heldout(inputs, heldout, progress)
     leaks = check_leaks(inputs, training, heldout)
     fold_of = None
     if heldout is None:
@@ -83,9 +92,10 @@ def require_one(heldout_data: Data | None, folds: int | None) -> None:
     require(folds is None or folds >= 2, "folds", folds, "at least 2")
 
 
-def _heldout(inputs: Inputs[Any], heldout: LabelledSet) -> LabelledSet:
+def _heldout(inputs: Inputs[Any], heldout: LabelledSet, progress: Progress | None) -> LabelledSet:
     """The held-out images, checked."""
-    require_images(heldout.labels, heldout.classes, "heldout_data")
-    if heldout.classes != inputs.calibration_data.classes:
-        raise InputError("heldout_data: its classes are not those of calibration_data")
-    return heldout.resident(inputs.classifier.device)
+    known = inputs.calibration_data.classes
+    require_same_names(known, heldout.classes, "heldout_data")
+    heldout = replace(heldout, classes=known)
+    require_images(heldout.labels, known, "heldout_data")
+    return heldout.resident(inputs.classifier.device, progress)

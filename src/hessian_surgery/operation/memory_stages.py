@@ -18,7 +18,9 @@ from hessian_surgery.operation.ladder import TAUS
 FLOAT = 4
 LONG = 8
 # What libraries and Python's own objects take when they are first used.
-LIBRARIES = 6_000_000
+LIBRARIES = 10_000_000
+# On a CPU the C library keeps free blocks between those in use: this share of all.
+SPARE = 0.1
 
 # What helps if a part is too large.
 ADVICE = {
@@ -234,7 +236,8 @@ def on_one_memory(stage: StageMemory, device: torch.device) -> StageMemory:
     if device.type == "cuda":
         return stage
     parts = [replace(part, place="host") if part.place == "device" else part for part in stage.parts]
-    return replace(stage, parts=tuple(parts))
+    held = sum(part.nbytes for part in parts if part.place == "host")
+    return replace(stage, parts=(*parts, Part("libraries", int(SPARE * held), "host")))
 
 
 def spilled(stages: tuple[StageMemory, ...], device: torch.device) -> tuple[str, ...]:

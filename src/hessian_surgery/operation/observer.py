@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.schedule import Expected
@@ -15,13 +16,19 @@ class Observer:
         >>> class Told(hs.Observer):
         ...     def iteration(self, record):
         ...         print("iteration", record.iteration)
+        ...     def end(self, outcome):
+        ...         print(outcome.verdict.outcome)
         >>> parts = {"training_data": train, "calibration_data": calibration}
         >>> _ = hs.operate(model, **parts, heldout_data=heldout, observer=Told())
         iteration 1
+        better
     """
 
     def remark(self, text: str) -> None:
         """Take note of what a person should know before the work begins."""
+
+    def reading(self, done: int, total: int) -> None:
+        """Take note that `done` of `total` samples of a part of the data have been read."""
 
     def expect(self, stages: Callable[[], Sequence[Expected]], in_seconds: bool = True) -> None:
         """Take note that the input has been checked; `stages` says what is to come, if called.
@@ -40,6 +47,9 @@ class Observer:
 
     def iteration(self, record: IterationRecord) -> None:
         """Take note of a finished iteration."""
+
+    def end(self, outcome: Any) -> None:
+        """Take note of the finished operation, an `Outcome`; the patched weights are in place."""
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from hessian_surgery.operation.recalibration import head_of, recalibrate
 from hessian_surgery.operation.state_file import load_passes
 from hessian_surgery.operation.warnings import find_warnings
 from hessian_surgery.plain_modes import in_plain_modes
+from hessian_surgery.weights.adapter import is_adapted, own_names
 from hessian_surgery.weights.changed import WeightChanges, count_changes
 from hessian_surgery.weights.checkpoint import stored_state
 
@@ -101,12 +102,11 @@ def operate(
     with watched(observer, progress) as observer:
         counted = config_to_count(config, criteria)
         check_memory(as_classifier(model), training, calibration, heldout, counted)
-        inputs = check_inputs(model, training, calibration, config)
-        checked = check_judge(inputs, training, heldout, folds)
+        inputs = check_inputs(model, training, calibration, config, progress=observer.reading)
+        checked = check_judge(inputs, training, heldout, folds, observer.reading)
         costed = replace(inputs, config=counted)
         observer.expect(partial(expected_operation, costed, training, checked.heldout, folds, front))
-        outcome = _begin(inputs, checked, criteria, front, kept, observer)
-    return replace(outcome, seconds=time.perf_counter() - started)
+        return _begin(inputs, checked, criteria, front, kept, observer, started)
 
 
 def _begin(
@@ -116,6 +116,7 @@ def _begin(
     front: bool,
     kept: Kept,
     observer: Observer,
+    started: float,
 ) -> Outcome:
     """Measure the starting model, and operate; after an error the starting weights come back."""
     observer.stage("prepare", 0, 2)
@@ -125,7 +126,10 @@ def _begin(
     start = problem.space.snapshot()
     problem = replace(problem, criteria=criteria, with_front=front)
     try:
-        return _operate(problem, before, judge, start, kept, observer)
+        outcome = _operate(problem, before, judge, start, kept, observer)
+        outcome = replace(outcome, seconds=time.perf_counter() - started)
+        observer.end(outcome)
+        return outcome
     except BaseException:
         problem.space.restore(start)
         raise
@@ -221,7 +225,12 @@ def _changes(problem: Problem[Any], base: Mapping[str, Tensor], kept: Kept) -> W
     head = head_of(problem)
     every = list(module.named_parameters(remove_duplicate=False))
     names = [[name for name, other in every if other is parameter] for parameter in module.parameters()]
-    return count_changes(base, stored_state(module, kept.stored_as), names, None if head is None else head.name)
+    head_name = None if head is None else head.name
+    if is_adapted(module):
+        own = own_names(module)
+        names = [[own[name] for name in same if name in own] for same in names]
+        head_name = own.get(f"{head_name}.weight", "").removesuffix(".weight") or None
+    return count_changes(base, stored_state(module, kept.stored_as), names, head_name)
 
 
 def _biased(judge: Judge, ending: Ending) -> Answers | None:

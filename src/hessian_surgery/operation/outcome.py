@@ -28,7 +28,8 @@ from hessian_surgery.type_check import built
 from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.changed import WeightChanges
 from hessian_surgery.weights.checkpoint import Checkpoint
-from hessian_surgery.weights.patch import WeightPatch, make_patch
+from hessian_surgery.weights.folder import save_folder
+from hessian_surgery.weights.patch import WeightPatch, patch_of
 from hessian_surgery.weights.tensorfile import read_tensors, save_like, save_tensors
 
 
@@ -154,8 +155,7 @@ class Outcome:
 
     def patch(self, source: Checkpoint | None = None) -> WeightPatch:
         """What turns the starting weights into the patched ones and back."""
-        file, header = (source.sha256, source.header) if source else ("", "")
-        return make_patch(self.base_weights, self.weights, file, header)
+        return patch_of(source, self.base_weights, self.weights)
 
     def with_patch(self, patch: WeightPatch) -> "Outcome":
         """The same, with the size of its patch."""
@@ -175,7 +175,7 @@ class Outcome:
         Args:
             folder: made if it does not exist.
             source: the checkpoint that the model came from. `model.safetensors` gets its header,
-                the patch its hash.
+                the patch its hash. For a model folder, a folder `model` is written instead.
             inputs: what was operated on, as it was named, for `config.json`.
             patch: that of `self.patch(source)`, if it is at hand.
         """
@@ -194,7 +194,9 @@ class Outcome:
         save_tensors(folder / "predictions.safetensors", named)
         patch = patch or self.patch(source)
         patch.save(folder / "patch.safetensors")
-        if source is not None and source.header:
+        if source is not None and source.shards:
+            save_folder(folder / "model", source.path, source.shards, source.in_file(self.weights))
+        elif source is not None and source.header:
             save_like(folder / "model.safetensors", source.header, self.weights)
         else:
             save_tensors(folder / "model.safetensors", self.weights)

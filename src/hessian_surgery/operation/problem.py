@@ -19,7 +19,7 @@ from hessian_surgery.model.parameters import ParameterSpace, parameter_space, re
 from hessian_surgery.model.passes import Passes, choose_passes
 from hessian_surgery.operation.acceptance_criteria import Criteria
 from hessian_surgery.operation.config import OperationConfig
-from hessian_surgery.types import Array
+from hessian_surgery.types import Array, Progress
 
 Config = TypeVar("Config", bound=OperationConfig)
 
@@ -111,8 +111,12 @@ def check_inputs(
     calibration_data: Data,
     config: Config,
     directions: bool = True,
+    progress: Progress | None = None,
 ) -> Inputs[Config]:
-    """Check model and data; see `prepare`. Without `directions` no training image is read."""
+    """Check model and data; see `prepare`. Without `directions` no training image is read.
+
+    `progress` is told of the samples of each part that have been read.
+    """
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
     refuse_half_precision(space)
@@ -131,11 +135,11 @@ def check_inputs(
     return Inputs(
         classifier=classifier,
         space=space,
-        calibration_data=calibration.resident(classifier.device),
+        calibration_data=calibration.resident(classifier.device, progress),
         config=config,
         training_counts=torch.bincount(training.labels, minlength=classes),
         finder=finder,
-        gradient_data=gradient_images(training, config.seed).resident() if gradients else None,
+        gradient_data=gradient_images(training, config.seed).resident(progress=progress) if gradients else None,
         notes=(note,) if note else (),
     )
 

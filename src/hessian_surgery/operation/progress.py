@@ -21,6 +21,8 @@ from hessian_surgery.terminal import SafeConsole
 
 # Seconds between two lines where output is no terminal.
 BETWEEN_LINES = 30.0
+# A run of more seconds is long.
+LONG = 3600.0
 # Columns of the bar.
 WIDTH = 24
 
@@ -34,15 +36,21 @@ class ShownProgress(Observer):
         console: where to print; by default stderr.
         opening: lines to print when work begins.
         schedule: knows the time left.
+        if_long: a line to print if more than an hour is expected.
     """
 
     def __init__(
-        self, console: SafeConsole | None = None, opening: Sequence[str] = (), schedule: Schedule | None = None
+        self,
+        console: SafeConsole | None = None,
+        opening: Sequence[str] = (),
+        schedule: Schedule | None = None,
+        if_long: str = "",
     ) -> None:
         self._console = console or SafeConsole(stderr=True)
         self._schedule = schedule or Schedule()
         self._opening = list(opening)
         self._known = set(opening)
+        self._if_long = if_long
         self._stages: set[str] = set()
         self._before = ""
         self._text = "checking"
@@ -76,11 +84,20 @@ class ShownProgress(Observer):
             self._opening.append(text)
         self._known.add(text)
 
+    def reading(self, done: int, total: int) -> None:
+        """Show how many samples have been read; where output is no terminal, if it takes long."""
+        self._text = f"reading {done:,} of {total:,}"
+        self._working = True
+
     def expect(self, stages: Callable[[], Sequence[Expected]], in_seconds: bool = True) -> None:
         """Ask what is to come, now that the input has been checked."""
         self._print_opening()
         self._text = "estimating the time"
-        self._schedule.expect(stages(), in_seconds)
+        expected = stages()
+        self._schedule.expect(expected, in_seconds)
+        if in_seconds and self._if_long and sum(stage.seconds for stage in expected) > LONG:
+            self._opening.append(self._if_long)
+            self._print_opening()
         self._iterations = self._schedule.iterations
         self._working = True
 

@@ -21,6 +21,7 @@ from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import find_head
+from hessian_surgery.model.passes import give_back
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
@@ -99,6 +100,7 @@ def _survey(
         logits = logits.to(problem.space.device)
         spikes = _find_spikes(problem, iteration, observer)
         directions = find_directions(problem, logits, spikes, observer)
+        give_back()
     with timed(seconds, "plan"):
         observer.stage("plan", 0, 1)
         surrogate = make_surrogate(problem, logits, directions)

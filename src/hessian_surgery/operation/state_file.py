@@ -55,13 +55,27 @@ def _add(digest: Any, data: LabelledSet, with_inputs: bool = True) -> None:
     digest.update(weights_sha256(tensors).encode())
 
 
-def save_state(folder: Path, problem: Problem[Any], packed: Packed, identity: str) -> None:
-    """Write the state between two iterations as one file, which replaces the one before."""
+def save_state(folder: Path, problem: Problem[Any], packed: Packed, identity: str, history: str = "") -> None:
+    """Write the state between two iterations as one file, which replaces the one before.
+
+    Args:
+        folder: the run folder.
+        problem: what is operated on.
+        packed: the algorithm's state.
+        identity: the run's fingerprint.
+        history: the hash of the lines of `history.jsonl` so far.
+    """
     tensors, plain = packed
     storage = asdict(problem.finder.storage) if problem.finder else None
     rest = {"identity": identity, "storage": storage, "algorithm": plain}
     held = tensors | name_weights("now", problem.space.snapshot())
-    save_checked(_path(folder), held, {"state": json.dumps(rest)} | passes_metadata(problem))
+    said = {"state": json.dumps(rest), "history": history}
+    save_checked(_path(folder), held, said | passes_metadata(problem))
+
+
+def kept_history(folder: Path) -> str:
+    """The hash of the history that the state in a folder belongs to."""
+    return read_metadata(_path(folder)).get("history", "")
 
 
 def passes_metadata(problem: Problem[Any]) -> dict[str, str]:

@@ -39,15 +39,18 @@ class Pass:
         images: how many images it was tried on.
         seconds: for each image.
         nbytes: the most that was held at a time beside the weights, the images and the result.
+        fixed: bytes that do not grow with the images: on a CPU, convolutions rearrange what they
+            take.
     """
 
     images: int
     seconds: float
     nbytes: int
+    fixed: int = 0
 
     def at(self, images: int) -> int:
         """The bytes of a batch of so many images."""
-        return self.nbytes * images // self.images
+        return self.nbytes * images // self.images + self.fixed
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,8 @@ def _try_fit(logits: Tensor, labels: Tensor, classes: int, directions: int) -> P
 def _tried(work: Callable[[], Tensor], images: int, device: torch.device, whole: bool = False) -> Pass:
     """Seconds of the second time, and the bytes of the first.
 
-    On a CPU these are the tensors' own. With `whole` they are what the system sees, if that is
-    more: convolutions rearrange what they take. This does not grow in proportion to the images.
+    On a CPU these are the tensors' own, and what the system sees beyond them. With `whole` both are
+    one figure, for a batch that an operation takes as it is.
     """
     give_back()
     watch = Watch(device)
@@ -163,8 +166,9 @@ def _tried(work: Callable[[], Tensor], images: int, device: torch.device, whole:
         return Pass(images, seconds / images, watch.peak())
     with _Tally() as tally:
         result = work()
-    held = max(tally.most, watch.peak()) if whole else tally.most
-    return Pass(images, _seconds(work, device) / images, max(0, held - result.nbytes))
+    seen = max(0, watch.peak() - tally.most)
+    held = tally.most + whole * seen
+    return Pass(images, _seconds(work, device) / images, max(0, held - result.nbytes), 0 if whole else seen)
 
 
 def _seconds(work: Callable[[], Tensor], device: torch.device) -> float:

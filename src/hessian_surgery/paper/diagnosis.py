@@ -81,7 +81,7 @@ class Diagnosis:
         date: when it was made, UTC.
         model: the module's class.
         data: of the calibration images: how many `images`, and their hash (`sha256`).
-        noun: what samples are called, "images" or "samples".
+        noun: what samples are called: "images", "texts" or "samples".
         spikes: None if they were not asked for.
 
     Example:

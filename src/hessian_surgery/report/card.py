@@ -2,7 +2,9 @@
 
 import json
 import re
+from pathlib import PurePath
 
+from hessian_surgery.data.sources import IMAGE_KINDS
 from hessian_surgery.evidence.metrics import Metrics
 from hessian_surgery.plain_text import one_line, visible
 from hessian_surgery.report.deciles import group_name
@@ -13,6 +15,9 @@ from hessian_surgery.version import __version__
 
 # What YAML forbids between quotes, and JSON does not escape.
 UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+# The Hub's names for what a classifier of such samples does.
+TASKS = {"images": "image-classification", "texts": "text-classification"}
 
 
 def model_card(run: Run) -> str:
@@ -38,11 +43,17 @@ def model_card(run: Run) -> str:
     return "\n\n".join(part for part in said if part) + "\n"
 
 
+def _data_name(spec: str) -> str:
+    """The name of a data set, without the folder that it lies in on this machine."""
+    kind, _, place = spec.partition(":")
+    return PurePath(place).name or kind if kind in IMAGE_KINDS else spec
+
+
 def _head(run: Run, title: str) -> str:
     """The YAML metadata: tags, and a model-index with results for all images and each class."""
     after = run.findings.heldout.metrics()[1]
     given = (run.config["inputs"].get(name) for name in ("data", "heldout_data", "calibration_data"))
-    data = str(next((name for name in given if name), "held-out images"))
+    data = _data_name(str(next((name for name in given if name), "held-out images")))
     metrics: list[tuple[str, str, float]] = [
         ("accuracy", "accuracy", after.accuracy),
         ("balanced_accuracy", "balanced accuracy", after.balanced_accuracy),
@@ -50,8 +61,9 @@ def _head(run: Run, title: str) -> str:
         ("standard_deviation", "standard deviation of the class accuracies", after.sigma),
     ]
     metrics += _parts(run, after)
-    task = "image-classification" if run.findings.noun == "images" else "other"
-    lines = ["---", "library_name: pytorch", f"pipeline_tag: {task}"]
+    task = TASKS.get(run.findings.noun, "other")
+    library = "transformers" if str(run.config["inputs"].get("model", "")).startswith("hf:") else "pytorch"
+    lines = ["---", f"library_name: {library}", f"pipeline_tag: {task}"]
     lines += ["tags:", "- hessian-surgery", "- class-imbalance", f"- {task}"]
     lines += ["metrics:", "- accuracy", "model-index:", f"- name: {_quoted(title)}", "  results:"]
     lines += ["  - task:", f"      type: {task}", "    dataset:"]

@@ -73,6 +73,7 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
         low, high = paired["interval"]
         sign = " ▼" if high < 0 else " ⇄" if row.get("standing") == "trade-off" else " ▲" if low > 0 else ""
         against = f"{points(paired['difference'], 2)} [{points(low, 2)}, {points(high, 2)}]{sign}"
+        against = "the same step" if paired["difference"] == low == high == 0 else against
     if row.get("unlimited"):
         against += f" ({text(row['unlimited'])})"
     lost = row.get("largest_loss")

@@ -26,7 +26,8 @@ def promises_section(promises: Sequence[Promise], criteria: Sequence[CheckedCrit
     head = ("", "asked", "measured [interval]", "held-out images say")
     body = (
         '<p class="note">A promise is kept or broken only if the whole interval says so; each end of a class\'s '
-        f"interval holds in 95 of 100 cases. Nothing can be told of classes with fewer than {FEW_IMAGES} images. "
+        "interval holds in 95 of 100 cases, so it is narrower than a 95 % interval elsewhere on this page. "
+        f"Nothing can be told of classes with fewer than {FEW_IMAGES} images. "
         "Acceptance criteria are met or not by the measured value.</p>"
     )
     body += table(head, rows[:SHOWN], "What was asked for", "numbers asked")

@@ -4,11 +4,12 @@ from typing import Any
 
 
 def item_page(content: dict[str, Any], figure: bool) -> str:
-    """The page of one item, from the contents of its JSON."""
+    """The page of one item, from the contents of its JSON, which may hold a `note` on the run."""
     name = content["item"]
     lines = [f"# {content['paper'].capitalize()}: {content['title']}", ""]
     lines += [f"`{content['command']}` → [{name}.json]({name}.json)", ""]
     lines += [f"{_splits(content)}; {content['seconds']:.0f} s on {_machine(content)}.", ""]
+    lines += [content["note"], ""] if "note" in content else []
     if figure:
         lines += [f"![{content['title']}]({name}.svg)", ""]
     lines += ["| | the paper | ours | verdict |", "|---|---|---|---|"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.schedule import Expected
@@ -52,20 +52,16 @@ def run_items(items: Sequence[Item], asked: Reproduction, observer: Observer) ->
     Returns:
         The contents of each item's JSON, in order.
     """
-    with claimed(asked.folder):
-        benches = {name: _bench(name, asked, observer) for item in items for name in item.datasets}
-        jobs = [
-            (item, dataset, split)
-            for item in items
-            for dataset in item.datasets
-            for split in range(_splits(item, asked))
-        ]
-        todo = [job for job in jobs if not _path(asked, *job).exists()]
-        observer.expect(lambda: [Expected("reproduce", 1.0)], in_seconds=False)
-        for done, (item, dataset, split) in enumerate(todo):
-            observer.stage("reproduce", done, len(todo))
-            _measure(item, benches[dataset], split, _path(asked, item, dataset, split))
-        return [_finish(item, asked) for item in items]
+    benches = {name: _bench(name, asked, observer) for item in items for name in item.datasets}
+    jobs = [
+        (item, dataset, split) for item in items for dataset in item.datasets for split in range(_splits(item, asked))
+    ]
+    todo = [job for job in jobs if not _path(asked, *job).exists()]
+    observer.expect(lambda: [Expected("reproduce", 1.0)], in_seconds=False)
+    for done, (item, dataset, split) in enumerate(todo):
+        observer.stage("reproduce", done, len(todo))
+        _measure(item, benches[dataset], split, _path(asked, item, dataset, split))
+    return [_finish(item, asked) for item in items]
 
 
 def _bench(dataset: str, asked: Reproduction, observer: Observer) -> Workbench:

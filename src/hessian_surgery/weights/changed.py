@@ -100,4 +100,4 @@ def _group(name: str, head: str | None) -> str:
     prefix = "" if not head else f"{head}."
     if head is not None and name in (f"{prefix}bias", f"{prefix}weight"):
         return BIASES if name.endswith("bias") else WEIGHTS
-    return name.partition(".")[0]
+    return name.removeprefix("base_model.model.").partition(".")[0]  # the prefix is in all of peft's names

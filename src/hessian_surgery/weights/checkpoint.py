@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -13,6 +13,8 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.plain_text import reason
+from hessian_surgery.weights.adapter import own_state
+from hessian_surgery.weights.folder import folder_sha256, read_headers, weight_files
 from hessian_surgery.weights.tensorfile import file_sha256, read_header, read_tensors
 from hessian_surgery.weights.torchfile import check_bounds
 
@@ -27,14 +29,17 @@ EXPANDED = 100_000_000
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Weights as a file holds them.
+    """Weights as a file holds them, or a model folder with its shards.
 
     Attributes:
-        path: the file.
+        path: the file, or the folder.
         weights: tensors by name, in the file's dtypes.
         metadata: the file's own metadata (safetensors only).
-        sha256: hash of the file.
+        sha256: hash of the file, or of all shards.
         header: the file's header, character for character (safetensors only).
+        shards: the header of each weights file of a folder, by the file's name.
+        module_names: the module's name for each tensor that it has, by the file's name; None if
+            the names are the same.
     """
 
     path: Path
@@ -42,11 +47,31 @@ class Checkpoint:
     metadata: dict[str, str]
     sha256: str
     header: str = ""
+    shards: dict[str, str] = field(default_factory=dict)
+    module_names: dict[str, str] | None = None
 
     @property
     def dtypes(self) -> dict[str, torch.dtype]:
-        """The dtype that each tensor is stored in."""
-        return {name: tensor.dtype for name, tensor in self.weights.items()}
+        """The dtype that each tensor of the module is stored in, by the module's name for it."""
+        return {own: self.weights[name].dtype for name, own in self._names().items()}
+
+    def in_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A module's state under the file's names, with what the file holds besides.
+
+        Raises:
+            InputError: it is in other dtypes than the file.
+        """
+        named = {name: state[own] for name, own in self._names().items()}
+        for name, tensor in named.items():
+            if tensor.dtype != self.weights[name].dtype:
+                raise InputError(
+                    f"source: its {name!r} is {self.weights[name].dtype}, not {tensor.dtype}; "
+                    "operate with stored_as=source.dtypes"
+                )
+        return self.weights | named
+
+    def _names(self) -> dict[str, str]:
+        return {name: name for name in self.weights} if self.module_names is None else self.module_names
 
     def normalization(self) -> tuple[list[float], list[float]] | None:
         """Mean and standard deviation of each channel of the inputs; None if the file has none."""
@@ -63,10 +88,12 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a `.safetensors` file, or a torch file (`.pt`, `.pth`, `.th`)."""
-    if not path.is_file():
+    """Read a `.safetensors` file, a torch file (`.pt`, `.pth`, `.th`), or a model folder."""
+    if not path.is_file() and not path.is_dir():
         raise InputError(f"checkpoint: {path} is not a file")
     try:
+        if path.is_dir():
+            return _read_folder(path)
         if path.suffix == ".safetensors":
             weights, metadata = read_tensors(path, "checkpoint")
             check_tensors(weights)
@@ -79,6 +106,14 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except Exception as error:  # a damaged file can raise anything
         raise InputError(f"checkpoint: {path} cannot be read, it may be truncated: {reason(error)}") from error
     return Checkpoint(path, weights, {}, file_sha256(path))
+
+
+def _read_folder(folder: Path) -> Checkpoint:
+    """Read all shards of a model folder."""
+    weights: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        weights |= read_tensors(path)[0]
+    return Checkpoint(folder, weights, {}, folder_sha256(folder), shards=read_headers(folder))
 
 
 def read_torch(path: Path) -> Any:
@@ -131,9 +166,9 @@ def plain_names(state: Mapping[str, Tensor]) -> dict[str, str]:
 def stored_state(module: nn.Module, dtypes: Mapping[str, torch.dtype] | None) -> dict[str, Tensor]:
     """A copy of a module's state on the CPU, with the names and dtypes that it is stored with.
 
-    By default these are the module's own.
+    By default these are the module's own. Of a peft model it is its adapter's state.
     """
-    state = module.state_dict()
+    state = own_state(module)
     if dtypes is None:
         dtypes = {name: tensor.dtype for name, tensor in state.items()}
     return {name: state[name].detach().cpu().to(dtype, copy=True) for name, dtype in dtypes.items()}

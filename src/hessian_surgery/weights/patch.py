@@ -8,10 +8,15 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
+from hessian_surgery.weights.checkpoint import Checkpoint
+from hessian_surgery.weights.folder import as_text
 from hessian_surgery.weights.tensorfile import file_bytes, read_tensors, save_tensors, weights_sha256
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# What the counters of BatchNorm's batches are called; they play no part in evaluation mode.
+COUNTER = "num_batches_tracked"
 FORMAT = "hessian-surgery patch 1"
+NAMES = ("base_weights", "patched_weights", "base_file", "base_header")
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class WeightPatch:
         base_file: hash of the file that the base was read from; empty if there was none.
         base_header: header of that file if it was a safetensors file; reverting then gives back the
             same bytes.
+        base_folder: the headers of all weights files, as text, if the base was a model folder.
     """
 
     bits: dict[str, Tensor]
@@ -32,20 +38,26 @@ class WeightPatch:
     patched_weights: str
     base_file: str = ""
     base_header: str = ""
+    base_folder: str = ""
 
     def apply(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Turn the base weights into the patched ones; refuse any other weights."""
-        if weights_sha256(weights) != self.base_weights:
-            hint = "; they are patched already" if weights_sha256(weights) == self.patched_weights else ""
+        """Turn the base weights into the patched ones; refuse any other weights.
+
+        BatchNorm's counters, which files of torch 0.4 lack, may be there beside the base weights.
+        """
+        known = _known_as(weights, self.base_weights)
+        if known is None:
+            hint = "; they are patched already" if _known_as(weights, self.patched_weights) else ""
             raise InputError(f"patch: it was made for other weights than these{hint}")
-        return self._toggle(weights, self.patched_weights)
+        return dict(weights) | self._toggle(known, self.patched_weights)
 
     def revert(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Turn the patched weights back into the base; refuse any other weights."""
-        if weights_sha256(weights) != self.patched_weights:
-            hint = "; they are the base already" if weights_sha256(weights) == self.base_weights else ""
+        known = _known_as(weights, self.patched_weights)
+        if known is None:
+            hint = "; they are the base already" if _known_as(weights, self.base_weights) else ""
             raise InputError(f"patch: it does not make these weights{hint}")
-        return self._toggle(weights, self.base_weights)
+        return dict(weights) | self._toggle(known, self.base_weights)
 
     def _toggle(self, weights: Mapping[str, Tensor], expected: str) -> dict[str, Tensor]:
         try:
@@ -67,12 +79,16 @@ class WeightPatch:
         save_tensors(path, self.bits, self._metadata())
 
     def _metadata(self) -> dict[str, str]:
-        names = ("base_weights", "patched_weights", "base_file", "base_header")
-        return {"patch": FORMAT} | {name: getattr(self, name) for name in names}
+        folder = {"base_folder": self.base_folder} if self.base_folder else {}
+        return {"patch": FORMAT} | {name: getattr(self, name) for name in NAMES} | folder
 
 
 def make_patch(
-    base: Mapping[str, Tensor], patched: Mapping[str, Tensor], base_file: str = "", base_header: str = ""
+    base: Mapping[str, Tensor],
+    patched: Mapping[str, Tensor],
+    base_file: str = "",
+    base_header: str = "",
+    base_folder: str = "",
 ) -> WeightPatch:
     """Make the patch from `base` to `patched`; names, dtypes and shapes must be the same."""
     bits = {}
@@ -86,7 +102,15 @@ def make_patch(
         difference = _xor(before, after)
         if difference.any():
             bits[name] = difference
-    return WeightPatch(bits, weights_sha256(base), weights_sha256(patched), base_file, base_header)
+    return WeightPatch(bits, weights_sha256(base), weights_sha256(patched), base_file, base_header, base_folder)
+
+
+def patch_of(source: Checkpoint | None, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> WeightPatch:
+    """Make the patch between two states of a module, for the file or folder that it came from."""
+    if source is None:
+        return make_patch(before, after)
+    folder = as_text(source.shards) if source.shards else ""
+    return make_patch(source.in_file(before), source.in_file(after), source.sha256, source.header, folder)
 
 
 def load_patch(path: Path) -> WeightPatch:
@@ -96,11 +120,16 @@ def load_patch(path: Path) -> WeightPatch:
     bits, metadata = read_tensors(path, "patch")
     if metadata.get("patch") != FORMAT:
         raise InputError(f"patch: {path} is not a patch of this program; give a run's patch.safetensors")
-    names = ("base_weights", "patched_weights", "base_file", "base_header")
-    lacking = next((name for name in names if name not in metadata), None)
+    lacking = next((name for name in NAMES if name not in metadata), None)
     if lacking or any(tensor.dtype not in _INTEGERS.values() for tensor in bits.values()):
         raise InputError(f"patch: {path} is damaged: it lacks {lacking or 'the bits of its weights'}")
-    return WeightPatch(bits, *(metadata[name] for name in names))
+    return WeightPatch(bits, **{name: metadata[name] for name in NAMES}, base_folder=metadata.get("base_folder", ""))
+
+
+def _known_as(weights: Mapping[str, Tensor], sha256: str) -> Mapping[str, Tensor] | None:
+    """The weights if they have this hash, with BatchNorm's counters or without; else None."""
+    without = {name: tensor for name, tensor in weights.items() if not name.endswith(COUNTER)}
+    return next((own for own in (weights, without) if weights_sha256(own) == sha256), None)
 
 
 def _xor(one: Tensor, other: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError
 from hessian_surgery.files import written_beside
 from hessian_surgery.plain_text import reason
 
@@ -60,7 +60,7 @@ def read_tensors(path: Path, argument: str = "file") -> tuple[dict[str, Tensor],
     The library checks the header: no tensor overlaps another, or reaches beyond the file.
 
     Raises:
-        InputError: the file cannot be read; `argument` says where it was given.
+        FileError: the file cannot be read; `argument` says where it was given.
     """
     with _opened(path, argument) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
@@ -69,13 +69,13 @@ def read_tensors(path: Path, argument: str = "file") -> tuple[dict[str, Tensor],
 
 @contextmanager
 def _opened(path: Path, argument: str) -> Iterator[Any]:
-    """Open a safetensors file; what is wrong with it becomes an InputError."""
+    """Open a safetensors file; what is wrong with it becomes a FileError."""
     try:
         with safe_open(path, framework="pt") as file:
             yield file
     except UNREADABLE as error:
         why = f"cannot be read as safetensors, it may be truncated: {reason(error)}"
-        raise InputError(f"{argument}: {path} {why}") from error
+        raise FileError(f"{argument}: {path} {why}") from error
 
 
 def save_checked(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -87,11 +87,11 @@ def read_checked(path: Path, argument: str = "resume") -> tuple[dict[str, Tensor
     """Read what `save_checked` wrote.
 
     Raises:
-        InputError: it cannot be read, or a bit of it has changed since.
+        FileError: it cannot be read, or a bit of it has changed since.
     """
     tensors, metadata = read_tensors(path, argument)
     if metadata.pop("sha256", "") != _checksum(tensors, {k: v for k, v in metadata.items() if k != "format"}):
-        raise InputError(
+        raise FileError(
             f"{argument}: {path} cannot be read: its checksum does not fit, so it is damaged; begin again in another "
             "folder"
         )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 
@@ -51,4 +51,4 @@ def _read(path: Path) -> bytes:
             raise InputError(f"data: {path} has more than {LARGEST_FILE:,} bytes; give smaller images")
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"data: {path} cannot be read: {error.strerror}") from error
+        raise FileError(f"data: {path} cannot be read: {error.strerror}") from error

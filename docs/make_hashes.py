@@ -1,4 +1,4 @@
-"""Write `hashes.txt`: the versions of `constraints.txt`, with the SHA-256 of their files on PyPI."""
+"""Write `hashes.txt`: the versions of `constraints.txt` with the SHA-256 of their files on PyPI."""
 
 import re
 import urllib.request

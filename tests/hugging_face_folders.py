@@ -1,15 +1,10 @@
 """Folders with tiny Hugging Face models and data, made offline once for all tests that ask."""
 
-import importlib.util
 import os
 
-import pytest
+from extras import extra
 
-MISSING = [name for name in ("transformers", "datasets") if importlib.util.find_spec(name) is None]
-needs_hf = [
-    pytest.mark.extras,
-    pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: pip install '.[hf]'"),
-]
+needs_hf = extra("transformers", "datasets")
 
 
 def make_folders(place):

@@ -46,7 +46,7 @@ def fake_gpu(monkeypatch):
             gpu.current = before
 
     @contextmanager
-    def graph(graph, pool, stream):
+    def graph(graph, pool, stream, capture_error_mode):
         gpu.pools.append(pool)
         gpu.current = stream
         yield  # after a failure the stream stays, as PyTorch leaves it

@@ -175,7 +175,7 @@ def test_a_disk_that_is_full(name, start, tmp_path, capsys):
 @pytest.mark.full
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_disk_that_is_full_at_other_moments(name, start, tmp_path, capsys):
-    check_no_room(start, tmp_path, name, capsys, 12)
+    check_no_room(start, tmp_path, name, capsys, 5)
 
 
 @pytest.mark.parametrize("number", [3, 12, 25])
@@ -199,7 +199,7 @@ def in_child(folder, name, number):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "kills"), [("loop", 12), ("compare", 12), ("folds", 8), ("train", 8)])
+@pytest.mark.parametrize(("name", "kills"), [("loop", 8), ("compare", 6), ("folds", 5), ("train", 5)])
 def test_processes_that_are_killed(name, kills, start, tmp_path, capsys):
     """What a copy of the folder stands for above, with real signals."""
     folder = prepared(start, tmp_path / "whole", name)
@@ -280,7 +280,7 @@ def test_a_damaged_state(name, file, start, tmp_path, capsys):
     ],
 )
 def test_other_damaged_states(name, file, start, tmp_path, capsys):
-    check_damage(start, tmp_path, name, file, capsys, 20)
+    check_damage(start, tmp_path, name, file, capsys, 9)
 
 
 @pytest.mark.parametrize("name", ["operate", "compare", "diagnose", "spectrum", "study", "demo", "train"])

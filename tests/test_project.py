@@ -24,6 +24,8 @@ RANKS = (
     "stored",
     "seeding",
     "import_by_name",
+    "ranks",
+    "distributed",
     "files",
     "plain_modes",
     "cuda_graphs",

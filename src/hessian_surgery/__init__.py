@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hessian_surgery.data.leaks import drop_shared
     from hessian_surgery.data.readers.digits import digits
     from hessian_surgery.data.splits import cap_per_class, hessian_batch, stratified_split
+    from hessian_surgery.distributed import joined_ranks
     from hessian_surgery.errors import InputError
     from hessian_surgery.evidence.asked import Asked
     from hessian_surgery.evidence.before_after import BeforeAfter
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from hessian_surgery.paper.presets import paper_config
     from hessian_surgery.paper.sensitivity import sensitivity
     from hessian_surgery.paper.sensitivity_gradients import gradient_sensitivity
+    from hessian_surgery.ranks import Ranks
     from hessian_surgery.report.trainer_callback import diagnosis_callback
     from hessian_surgery.report.write_report import write_report
     from hessian_surgery.serve.agreement import Agreement
@@ -110,6 +112,7 @@ __all__ = [
     "Pretrained",
     "Promise",
     "Protocol",
+    "Ranks",
     "Row",
     "SensitivityStructure",
     "Spectrum",
@@ -143,6 +146,7 @@ __all__ = [
     "focal",
     "gradient_sensitivity",
     "hessian_batch",
+    "joined_ranks",
     "label_smoothing",
     "lanczos",
     "linearization",
@@ -186,6 +190,7 @@ _PLACES = {
     "data.leaks": "drop_shared",
     "data.readers.digits": "digits",
     "data.splits": "cap_per_class hessian_batch stratified_split",
+    "distributed": "joined_ranks",
     "errors": "InputError",
     "evidence.asked": "Asked",
     "evidence.before_after": "BeforeAfter",
@@ -215,6 +220,7 @@ _PLACES = {
     "paper.presets": "paper_config",
     "paper.sensitivity": "sensitivity",
     "paper.sensitivity_gradients": "gradient_sensitivity",
+    "ranks": "Ranks",
     "report.trainer_callback": "diagnosis_callback",
     "report.write_report": "write_report",
     "serve.agreement": "Agreement",

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from hessian_surgery.ranks import present
+
 Result = TypeVar("Result")
 
 # Devices on which a recording has failed. They are not tried again: a failure leaks memory.
@@ -43,6 +45,11 @@ def recordable(device: torch.device) -> Iterator[None]:
     torch.cuda.current_stream(device).wait_stream(stream)
 
 
+def _mode() -> str:
+    """Which threads must not disturb a recording; where ranks exchange, NCCL's own thread may."""
+    return "thread_local" if present().joined else "global"
+
+
 def can_record(device: torch.device) -> bool:
     """Whether recording on a device is worth a try."""
     return device.type == "cuda" and device not in _refused
@@ -71,7 +78,7 @@ def record(
         # A failed recording leaves its stream as the current one; the outer context undoes that.
         with (
             torch.cuda.stream(torch.cuda.current_stream(device)),
-            torch.cuda.graph(graph, pool=pool, stream=_stream(device)),
+            torch.cuda.graph(graph, pool=pool, stream=_stream(device), capture_error_mode=_mode()),
         ):
             result = work()
     except RuntimeError as error:

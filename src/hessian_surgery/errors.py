@@ -22,6 +22,10 @@ class FileError(InputError):
     """A file cannot be read or written: it ends a comparison, and fails no single method in it."""
 
 
+class RankLost(RuntimeError):
+    """Another rank of a `torchrun` has ended, or has not answered in time."""
+
+
 def require(holds: bool, argument: str, value: object, needed: str) -> None:
     """Raise an InputError with the argument, what it got and what it must be, unless it holds."""
     if not holds:

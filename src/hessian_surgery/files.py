@@ -6,15 +6,18 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
+from hessian_surgery.distributed import together, wait_for_all
 from hessian_surgery.errors import FileError
 from hessian_surgery.plain_text import in_json, reason
+from hessian_surgery.ranks import present
 
 # Names that nobody else gives to a file: a lock, and files that are half written.
 LOCK = ".hessian-surgery.lock"
@@ -23,22 +26,31 @@ HALF_WRITTEN = re.compile(r"\..+\.(\d+)\.hessian-surgery")
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; the file written there replaces `path` on success."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.hessian-surgery")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_half_written(path)
-        yield beside
-        beside.chmod(0o666 & ~_umask())  # safetensors lets only the owner read its files
-        os.replace(beside, path)
-    except (OSError, SafetensorError, RuntimeError) as error:
-        # torch.save raises a RuntimeError if the disk is full.
-        if isinstance(error, RuntimeError) and not beside.exists():
-            raise
-        raise FileError(f"out: {path} cannot be written: {reason(error)}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+    """Give a temporary path beside `path`; the file written there replaces `path` on success.
+
+    Only the first rank writes: what others write is dropped. None goes on before the file is there,
+    or overtakes it: so all ranks find the same files at each place of the program.
+    """
+    wait_for_all()
+    with together():
+        if not present().writes:
+            yield Path(os.devnull)
+            return
+        beside = path.with_name(f".{path.name}.{os.getpid()}.hessian-surgery")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_half_written(path)
+            yield beside
+            beside.chmod(0o666 & ~_umask())  # safetensors lets only the owner read its files
+            os.replace(beside, path)
+        except (OSError, SafetensorError, RuntimeError) as error:
+            # torch.save raises a RuntimeError if the disk is full.
+            if isinstance(error, RuntimeError) and not beside.exists():
+                raise
+            raise FileError(f"out: {path} cannot be written: {reason(error)}") from error
+        finally:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
 
 
 def _remove_half_written(path: Path) -> None:
@@ -68,19 +80,28 @@ def _alive(process: int) -> bool:
 
 @contextmanager
 def folder_written_beside(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `folder`; on success it replaces `folder`."""
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}.hessian-surgery")
-    try:
-        _remove_half_written(folder)
-        beside.mkdir(parents=True)
-        yield beside
-        if folder.is_dir():
-            shutil.rmtree(folder)
-        os.replace(beside, folder)
-    except OSError as error:
-        raise FileError(f"out: {folder} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    """Give a temporary folder beside `folder`; on success it replaces `folder`.
+
+    Only the first rank writes it; see `written_beside`.
+    """
+    wait_for_all()
+    with together():
+        if not present().writes:
+            with tempfile.TemporaryDirectory() as dropped:
+                yield Path(dropped)
+            return
+        beside = folder.with_name(f".{folder.name}.{os.getpid()}.hessian-surgery")
+        try:
+            _remove_half_written(folder)
+            beside.mkdir(parents=True)
+            yield beside
+            if folder.is_dir():
+                shutil.rmtree(folder)
+            os.replace(beside, folder)
+        except OSError as error:
+            raise FileError(f"out: {folder} cannot be written: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def _umask() -> int:
@@ -96,13 +117,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def append_text(path: Path, text: str, overwrite: bool = False) -> None:
-    """Add to a text file; `overwrite` discards what it held."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w" if overwrite else "a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise FileError(f"out: {path} cannot be written: {error.strerror}") from error
+    """Add to a text file; `overwrite` discards what it held. Only the first rank writes."""
+    wait_for_all()
+    with together():
+        try:
+            if present().writes:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("w" if overwrite else "a", encoding="utf-8") as file:
+                    file.write(text)
+        except OSError as error:
+            raise FileError(f"out: {path} cannot be written: {error.strerror}") from error
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -114,12 +138,23 @@ def write_json(path: Path, content: Any) -> None:
 def claimed(folder: Path, check: Callable[[], None] | None = None) -> Iterator[None]:
     """Reserve a folder for this process, and refuse a second one; a killed process loses its claim.
 
-    Files that a killed process left half written are removed, also from folders below.
+    Files that a killed process left half written are removed, also from folders below. The first
+    rank claims it for all.
 
     Args:
         folder: made if it does not exist.
         check: refuses the folder by an error; it is called when no other process can write there.
     """
+    wait_for_all()
+    with ExitStack() as held:
+        with together():
+            if present().writes:
+                held.enter_context(_claimed(folder, check))
+        yield
+
+
+@contextmanager
+def _claimed(folder: Path, check: Callable[[], None] | None) -> Iterator[None]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)

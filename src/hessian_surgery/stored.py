@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from hessian_surgery.errors import FileError, InputError
+from hessian_surgery.errors import FileError, InputError, RankLost
 from hessian_surgery.plain_text import reason
 from hessian_surgery.type_check import fault
 from hessian_surgery.version import SCHEMA_VERSION
@@ -94,7 +94,7 @@ def blamed_on(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except InputError:
+    except (InputError, RankLost):
         raise
     except FAULTS as error:
         raise FileError(f"{what} is damaged or incomplete: {reason(error)}") from error

@@ -42,7 +42,7 @@ def test_a_full_disk_behind_stdout():
         words = [sys.executable, "-m", "hessian_surgery", "diagnose", "--help"]
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
     assert done.returncode == 1
-    assert done.stderr == "error: output cannot be written: No space left on device\n"
+    assert done.stderr == "error: no output: No space left on device\n"
 
 
 INTERRUPT = """

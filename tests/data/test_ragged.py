@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import hessian_surgery as hs
+from hessian_surgery.curvature.memory import input_bytes, saved_bytes
 from hessian_surgery.data.data_hash import data_hash, image_hashes
 from hessian_surgery.data.splits import join_sets
 
@@ -88,12 +89,19 @@ def test_more_samples_than_are_read_at_once():
     assert {tuple(shape) for shape in shapes} == {(4, 4), (4, 7), (4, 6), (4, 5)} | {tuple(shapes[-1])}
 
 
+def test_memory_counts_padding():
+    long_last = hs.as_labelled(loader(made([1] * 7 + [8])))
+    assert input_bytes(long_last) == 8 * 8 * 2  # eight tokens and eight marks, of eight bytes
+    assert saved_bytes(hs.Classifier(Mean()), long_last) > 8 * 4 * 4
+    assert input_bytes(long_last.resident().subset(torch.tensor([0]))) == 8 * 2
+
+
 def test_two_sets_are_joined():
     first, second = (hs.as_labelled(loader(made(n, start))) for n, start in (([1, 2, 1, 3], 0), ([4, 4], 5)))
     both = join_sets(first, second)
     assert len(both) == 6
     assert both.fetch(torch.tensor([0, 5]))["input_ids"].shape == (2, 4)
-    with pytest.raises(hs.InputError, match="heldout_data: 1 image"):
+    with pytest.raises(hs.InputError, match="heldout_data: 1 text is in calibration_data"):
         join_sets(first, first.subset(torch.tensor([1])))
 
 

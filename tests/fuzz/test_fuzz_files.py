@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
@@ -154,7 +155,7 @@ def test_history(files, tmp_path, total):
 
     attacked(
         total, files / "run/history.jsonl", tmp_path / "history.jsonl",
-        lambda path: load_history(path.parent, 1, StepRecord), hurt,
+        lambda path: load_history(path.parent, 1, StepRecord, sha256(path.read_bytes()).hexdigest()), hurt,
     )  # fmt: skip
 
 

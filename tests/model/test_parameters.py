@@ -1,8 +1,11 @@
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from conftest import build
 from hessian_surgery.errors import InputError
@@ -105,3 +108,20 @@ def test_half_precision_weights_have_float32_vectors():
     space = parameter_space(nn.Linear(2, 2).bfloat16())
     assert space.dtype == torch.float32
     assert space.split(torch.ones(6))[0].dtype == torch.bfloat16
+
+
+@pytest.fixture
+def one_rank():
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_weights_that_are_shared_among_processes_are_refused(one_rank):
+    with pytest.raises(InputError, match="wrapped in DistributedDataParallel; give its"):
+        parameter_space(nn.parallel.DistributedDataParallel(nn.Linear(2, 2)))
+    parted = nn.Linear(2, 2)
+    fully_shard(parted, mesh=init_device_mesh("cpu", (1,)))
+    with pytest.raises(InputError, match="'weight' is a DTensor, as of FSDP2"):
+        parameter_space(parted)

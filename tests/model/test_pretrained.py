@@ -69,6 +69,32 @@ def test_half_precision_files_keep_their_dtype(folders, tmp_path):
     assert torch.equal(logits(again, parts["heldout_data"]), logits(pretrained.model, parts["heldout_data"]))
 
 
+def test_tensors_that_the_model_does_not_know_stay_in_the_file(folders, tmp_path):
+    shutil.copytree(folders / "bert", tmp_path / "old")
+    index = json.loads((tmp_path / "old/model.safetensors.index.json").read_text())
+    shard = tmp_path / "old" / next(iter(index["weight_map"].values()))
+    positions = {"bert.embeddings.position_ids": torch.arange(64)[None]}
+    save_file(load_file(shard) | positions, shard, {"format": "pt"})
+    index["weight_map"]["bert.embeddings.position_ids"] = shard.name
+    (tmp_path / "old/model.safetensors.index.json").write_text(json.dumps(index))
+    pretrained = hs.open_pretrained(tmp_path / "old")
+    outcome = hs.operate(pretrained.model, **pretrained.parts(folders / "bert-data"), config=QUICK)
+    outcome.save(tmp_path / "run", pretrained.checkpoint)
+    assert torch.equal(
+        load_file(tmp_path / "run/model" / shard.name)["bert.embeddings.position_ids"], *positions.values()
+    )
+
+
+def test_merged_weights_are_refused(tmp_path):
+    from transformers import MixtralConfig, MixtralForSequenceClassification
+
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = MixtralConfig(vocab_size=9, num_local_experts=2, num_key_value_heads=1, pad_token_id=0, **size)
+    MixtralForSequenceClassification(config).save_pretrained(tmp_path)
+    with pytest.raises(hs.InputError, match=r"from several tensors of .*, so no patch would fit them"):
+        hs.open_pretrained(tmp_path)
+
+
 def test_data_without_names_gets_the_models(folders):
     import datasets
 

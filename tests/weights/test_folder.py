@@ -127,6 +127,12 @@ def test_weights_in_another_dtype_than_the_files_are_refused(tmp_path):
         patch_of(read_checkpoint(tmp_path / "base"), wide, wide)
 
 
+def test_pickled_weights_are_refused(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(hs.InputError, match="pickled weights, which could run code: refused"):
+        read_checkpoint(tmp_path)
+
+
 def test_what_cannot_be_done_is_said(tmp_path):
     weights = some_weights()
     write_folder(tmp_path / "base", weights, 2)

@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -21,6 +21,7 @@ from hessian_surgery.cli.option_names import as_options
 from hessian_surgery.cli.output import print_notes
 from hessian_surgery.errors import InputError
 from hessian_surgery.plain_text import HIDDEN
+from hessian_surgery.ranks import launched, present
 
 # Bytes of a name in a path that is read, and in one that is written, beside which files with longer
 # names are made; and of a whole path.
@@ -49,12 +50,20 @@ class GroupedCommand(TyperCommand):
 @contextmanager
 def _loading() -> Iterator[None]:
     """Say on a terminal that libraries are loaded, which takes seconds on a busy machine."""
-    shown = sys.stderr.isatty()
+    shown = sys.stderr.isatty() and present().writes
     if shown:
         print("loading", end="\r", file=sys.stderr, flush=True)
     yield
     if shown:
         print(" " * len("loading"), end="\r", file=sys.stderr, flush=True)
+
+
+def _joined() -> AbstractContextManager[object]:
+    """A block whose work the ranks share, if `torchrun` has started any."""
+    if launched() is None:
+        return nullcontext()
+    joined: AbstractContextManager[object] = importlib.import_module("hessian_surgery.distributed").joined_ranks()
+    return joined
 
 
 def check_arguments(words: Sequence[str]) -> None:
@@ -77,7 +86,7 @@ def check_path(value: object, option: str) -> None:
             raise InputError(f"{option}: {value} is too long; give names of at most {longest} bytes, {WHOLE} in all")
 
 
-def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) -> None:
+def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str, shared: bool = False) -> None:
     """Register a command.
 
     Args:
@@ -86,9 +95,12 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) 
         kind: a dataclass of options; its fields have annotated types.
         place: `module:function` in this room; the function takes an object of `kind`.
         text: the help text.
+        shared: whether the ranks of a `torchrun` share its work; otherwise the first does it alone.
     """
 
     def call(**given: Any) -> None:
+        if not shared and not present().writes:
+            return
         module, _, function = place.partition(":")
         try:
             for option, value in given.items():
@@ -96,7 +108,8 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str) 
                     check_path(path, option)
             with _loading():
                 run = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
-            run(kind(**given))
+            with _joined() if shared else nullcontext():
+                run(kind(**given))
         except InputError as error:
             raise InputError(as_options(str(error), kind)) from error
         except KeyboardInterrupt as stop:

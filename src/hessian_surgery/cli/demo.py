@@ -8,6 +8,7 @@ from hessian_surgery.cli.operate import operate_on, show_outcome
 from hessian_surgery.cli.run_options import DemoOptions
 from hessian_surgery.files import claimed, write_text
 from hessian_surgery.operation.config import SurgeryConfig
+from hessian_surgery.ranks import present
 from hessian_surgery.report.write_report import PAGE
 from hessian_surgery.weights.checkpoint import read_checkpoint
 from hessian_surgery.weights.tensorfile import save_tensors
@@ -31,4 +32,5 @@ def demo(options: DemoOptions) -> None:
             "seed": f"{options.seed}",
         }
         outcome = operate_on(opened, SurgeryConfig(seed=options.seed), out, inputs)
-    show_outcome(outcome, out, options.as_json)
+    if present().writes:
+        show_outcome(outcome, out, options.as_json)

@@ -24,6 +24,7 @@ from hessian_surgery.model.vision import OwnPreprocessing, VisionModel, build_vi
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.parse_numbers import parse_numbers
 from hessian_surgery.plain_text import reason
+from hessian_surgery.ranks import present
 from hessian_surgery.weights.checkpoint import Checkpoint, load_weights, read_checkpoint
 
 # Options that do not change what is found.
@@ -96,8 +97,8 @@ def with_trained_loss(config: OperationConfig, given: str | None, opened: Opened
 
     Only spikes depend on it. What the file says is left alone if it names no loss of ours.
     """
-    known = opened.checkpoint.metadata.get("loss") if opened.checkpoint else None
-    if given is not None or known not in LOSSES or not config.uses_spikes:
+    known = opened.checkpoint.metadata.get("loss", "") if opened.checkpoint else ""
+    if given is not None or known.partition(":")[0] not in LOSSES or not config.uses_spikes:
         return config
     return replace(config, search=replace(config.search, loss=known))
 
@@ -166,6 +167,8 @@ def choose_device(name: str | None) -> torch.device:
     """Return the device with this name; without a name cuda if there is one, else cpu."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if device.type == "cuda" and device.index is None and present().joined:
+            device = torch.device("cuda", present().local % torch.cuda.device_count())
         torch.zeros(1, device=device).item()  # also refuses the meta device, which holds no values
     except Exception as error:  # each kind of device has its own
         raise InputError(f"device: {name!r} cannot be used: {reason(error)}; give cpu or cuda") from error

@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+import time
 from typing import Annotated, TypeAlias
 
 import typer
@@ -12,7 +13,6 @@ from hessian_surgery.cli.command import add_command, check_arguments
 from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
-from hessian_surgery.cli.output import notes
 from hessian_surgery.cli.reproduce_options import ReproduceOptions
 from hessian_surgery.cli.run_options import (
     ApplyOptions,
@@ -31,11 +31,17 @@ from hessian_surgery.cli.study_options import (
     StabilityOptions,
 )
 from hessian_surgery.cli.train_options import TrainOptions
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, RankLost
 from hessian_surgery.plain_text import message, reason
-from hessian_surgery.terminal import safe
+from hessian_surgery.ranks import Ranks, acting, launched
+from hessian_surgery.terminal import SafeConsole, safe
 from hessian_surgery.version import __version__
 
+# Commands whose work the ranks of a `torchrun` share.
+SHARED = ("demo", "operate", "diagnose", "compare", "spectrum", "reproduce")
+# Seconds that other ranks wait before they tell of an error: the first may tell of the same one,
+# and `torchrun` then ends the others.
+GRACE = 3.0
 # Name, options, where the function is, help text.
 Row: TypeAlias = tuple[str, type, str, str]
 COMMANDS: tuple[Row, ...] = (
@@ -156,7 +162,7 @@ def options(
 
 
 for row in COMMANDS:
-    add_command(app, *row)
+    add_command(app, *row, shared=row[0] in SHARED)
 for row in STUDIES:
     add_command(studies, *row)
 app.add_typer(studies, name="study")
@@ -174,29 +180,30 @@ def main() -> None:
         asked_to_end.append(signal.SIGTERM)
         raise KeyboardInterrupt
 
-    usual = signal.signal(signal.SIGTERM, end)
-    try:
-        code = _run()
-        sys.stdout.flush()
-    except OSError as error:
-        # Nothing more can be written there, and the interpreter must not try at its end.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the end)
-        if not isinstance(error, BrokenPipeError):
-            _say(f"output cannot be written: {reason(error)}")
-        code = 1
-    finally:
-        signal.signal(signal.SIGTERM, usual)
+    with acting(launched() or Ranks()) as ranks:
+        # Other ranks have written nothing, and end at once.
+        usual = signal.signal(signal.SIGTERM, end if ranks.writes else signal.SIG_DFL)
+        try:
+            code = _run(ranks)
+            sys.stdout.flush()
+        except OSError as error:
+            # Nothing more can be written there, and the interpreter must not try at its end.
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the end)
+            code = 1 if isinstance(error, BrokenPipeError) else _say(ranks, f"no output: {reason(error)}", 1)
+        finally:
+            signal.signal(signal.SIGTERM, usual)
     sys.exit(128 + signal.SIGTERM if asked_to_end and code else code)
 
 
-def _run() -> int:
+def _run(ranks: Ranks) -> int:
     """Run a command; return the exit code."""
     try:
         check_arguments(sys.argv[1:])
         return app(standalone_mode=False) or 0
     except InputError as error:
-        _say(str(error))
-        return 2
+        return _say(ranks, str(error), 2)
+    except RankLost as error:
+        return _say(ranks, f"{error}; give the same command again to go on, operate with --resume", 1)
     except Exception as error:
         # Typer's own errors are of another class in each version; all know what to say.
         if not hasattr(error, "format_message"):
@@ -211,5 +218,11 @@ def _run() -> int:
         return int(getattr(error, "exit_code", 2))
 
 
-def _say(text: str) -> None:
-    notes().print(f"[bold red]error:[/] {safe(text)}", highlight=False, soft_wrap=True)
+def _say(ranks: Ranks, text: str, code: int) -> int:
+    """Tell of an error in one line; return the exit code."""
+    before = ""
+    if not ranks.writes:
+        time.sleep(GRACE)
+        before = f"rank {ranks.rank}: "
+    SafeConsole(stderr=True).print(f"[bold red]error:[/] {before}{safe(text)}", highlight=False, soft_wrap=True)
+    return code

@@ -27,6 +27,7 @@ from hessian_surgery.operation.folds import check_folds
 from hessian_surgery.operation.operate import operate as operate_on_model
 from hessian_surgery.operation.outcome import Outcome, read_result
 from hessian_surgery.operation.progress import LONG, ShownProgress
+from hessian_surgery.ranks import alone, present
 from hessian_surgery.report.figure_files import run_figures, save_figures
 from hessian_surgery.report.run import load_run, run_of
 from hessian_surgery.report.run_page import run_page
@@ -60,9 +61,11 @@ def operate(options: OperateOptions) -> None:
         outcome = operate_on(
             opened, config, options.out, inputs, options.resume, criteria, options.folds, front=not options.quick
         )
-    show_outcome(outcome, options.out, options.as_json)
-    if options.figures:
-        save_figures(options.figures, run_figures(load_run(options.out)))
+    if present().writes:
+        show_outcome(outcome, options.out, options.as_json)
+    if present().writes and options.figures:
+        with alone():
+            save_figures(options.figures, run_figures(load_run(options.out)))
     if outcome.accepted is False:
         print_notes(f"not accepted: {one.failure}{one.remedy}" for one in outcome.findings.criteria if not one.met)
         raise typer.Exit(NOT_ACCEPTED)

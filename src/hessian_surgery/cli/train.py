@@ -95,7 +95,7 @@ def _from_files(options: TrainOptions) -> bool:
 
 def _choose(options: TrainOptions) -> TrainConfig:
     known = (SHORT_LOSS, *LOSSES)
-    require(options.loss in known, "loss", options.loss, f"one of {', '.join(known)}")
+    require(options.loss.partition(":")[0] in known, "loss", options.loss, f"one of {', '.join(known)}")
     return TrainConfig(
         loss="cross-entropy" if options.loss == SHORT_LOSS else options.loss,
         epochs=options.epochs,

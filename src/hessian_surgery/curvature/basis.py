@@ -63,9 +63,19 @@ class Basis:
         dtype: of the arithmetic and of the vectors that go in and come out.
         device: where these vectors are.
         storage: where and how the rows are kept.
+        total: sums a tensor over the ranks that hold the other slices of the vectors, in place; by
+            default the vectors are whole.
     """
 
-    def __init__(self, dimension: int, dtype: torch.dtype, device: torch.device, storage: Storage) -> None:
+    def __init__(
+        self,
+        dimension: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        storage: Storage,
+        total: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self._total = total or _itself
         self.dtype = dtype
         self.device = device
         self.storage = storage
@@ -102,7 +112,15 @@ class Basis:
 
     def project(self, vector: Tensor) -> Tensor:
         """Inner products of the rows with a vector (p,) → (count,) in float64."""
-        return project(self._used(), vector, self._release)
+        return self._total(project(self._used(), vector, self._release))
+
+    def inner(self, first: Tensor, second: Tensor) -> float:
+        """⟨a, b⟩ of two vectors (p,), as `project` sums it."""
+        return float(self._total(project(first[None], second)))
+
+    def length(self, vector: Tensor) -> float:
+        """‖v‖ of a vector (p,), as `project` sums it."""
+        return self.inner(vector, vector) ** 0.5
 
     def subtract(self, coefficients: Tensor, vector: Tensor) -> None:
         """Subtract Σ_i c_i q_i from a vector (p,), in place."""
@@ -132,7 +150,7 @@ class Basis:
         self._count = len(mixing)
         if target is not used:
             self._rows = target
-        return moved.sqrt()
+        return self._total(moved).sqrt()
 
     def vectors(self) -> Tensor:
         """The rows (count, p) as they are stored."""
@@ -159,12 +177,16 @@ def orthonormal(vectors: Iterable[Tensor], basis: Basis) -> Tensor:
         rest = vector.to(basis.device, basis.dtype, copy=True)
         for _ in range(2):
             basis.subtract(basis.project(rest), rest)
-        basis.append(rest / length(rest))
+        basis.append(rest / basis.length(rest))
     return basis.vectors()
 
 
 def _nothing(_: int) -> None:
     pass
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def length(vector: Tensor) -> float:

@@ -14,12 +14,14 @@ from hessian_surgery.cuda_graphs import recordable, recorded_function
 from hessian_surgery.curvature.operators import Product, SymmetricOperator
 from hessian_surgery.curvature.second_derivatives import cheap_second_derivatives
 from hessian_surgery.data.batches import Inputs
-from hessian_surgery.data.labelled import Data, as_labelled
+from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
+from hessian_surgery.distributed import total
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier, as_classifier, deterministic_kernels
 from hessian_surgery.model.halving import release_memory
 from hessian_surgery.model.losses import Loss, cross_entropy
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+from hessian_surgery.ranks import present
 
 
 class BatchOperator(SymmetricOperator):
@@ -30,6 +32,7 @@ class BatchOperator(SymmetricOperator):
     every product builds their graphs again: up to twice the time for a fraction of the memory.
     A batch, or a part of one, that does not fit in memory is halved, and streamed from then on.
     Do not change the module while a resident operator is in use: its next product would refuse.
+    Ranks share the batch, and each product takes one exchange between them.
 
     Args:
         model: a module or a `Classifier`; it runs in evaluation mode and is left as it was.
@@ -54,13 +57,15 @@ class BatchOperator(SymmetricOperator):
     ) -> None:
         self._classifier = as_classifier(model).as_inputs_come()
         self.space = space or parameter_space(self._classifier.module)
-        self._data = as_labelled(data)
+        whole = as_labelled(data)
+        self._count = len(whole)
+        self._data = _own_part(whole)
         self._loss = loss
         self._size = micro_batch or len(self._data)
         self._resident: Product | None = None
         self._plain = False
         self._versions = self._present_versions()
-        if self._size >= len(self._data):
+        if self._size >= len(self._data) > 0:
             try:
                 self._make_resident()
             except torch.OutOfMemoryError:
@@ -84,9 +89,13 @@ class BatchOperator(SymmetricOperator):
             self._resident = recorded_function(product, zeros(self.space))
 
     def _multiply(self, vector: Tensor) -> Tensor:
+        return total(self.share(vector))
+
+    def share(self, vector: Tensor) -> Tensor:
+        """What this rank's part of the batch adds to H v: a new tensor (p,)."""
         while True:
             try:
-                return self._multiply_once(vector)
+                return self._share_once(vector)
             except torch.OutOfMemoryError:
                 if min(self._size, len(self._data)) == 1:
                     raise
@@ -98,7 +107,7 @@ class BatchOperator(SymmetricOperator):
         self._resident = None
         release_memory()
 
-    def _multiply_once(self, vector: Tensor) -> Tensor:
+    def _share_once(self, vector: Tensor) -> Tensor:
         if self._resident is not None:
             # A recorded product would go on with the old activations and the new weights.
             if self._versions != self._present_versions():
@@ -107,12 +116,15 @@ class BatchOperator(SymmetricOperator):
                 )
             # Checkpointed layers run again in the product, and must do so in evaluation mode.
             with self._exact() if self._plain else deterministic_kernels(exact=True):
-                return self._resident(vector)
-        total = zeros(self.space)
+                product = self._resident(vector)
+            return product if len(self._data) == self._count else product.mul_(len(self._data) / self._count)
+        summed = zeros(self.space)
+        if len(self._data) == 0:
+            return summed
         with self._exact():
-            for product, weight in self._parts(keep=False):
-                total.add_(product(vector), alpha=weight)
-        return total
+            for product_of, weight in self._parts(keep=False):
+                summed.add_(product_of(vector), alpha=weight)
+        return summed
 
     def _present_versions(self) -> list[int]:
         module = self._classifier.module
@@ -121,7 +133,7 @@ class BatchOperator(SymmetricOperator):
     def _parts(self, keep: bool) -> Iterator[tuple[Product, float]]:
         """The product of each part of the batch, with the part's share of the samples."""
         for inputs, labels in self._data.batches(self._size, self._classifier.device):
-            yield self._part(inputs, labels, keep), len(labels) / len(self._data)
+            yield self._part(inputs, labels, keep), len(labels) / self._count
 
     def _part(self, inputs: Inputs, labels: Tensor, keep: bool) -> Product:
         if not self._plain:
@@ -150,6 +162,12 @@ class BatchOperator(SymmetricOperator):
             self.space.freezing_others(self._classifier.module),
         ):
             yield
+
+
+def _own_part(data: LabelledSet) -> LabelledSet:
+    """This rank's part of a batch; all of it if there is one rank."""
+    part = present().part(len(data))
+    return data if len(part) == len(data) else data.subset(torch.arange(part.start, part.stop))
 
 
 def zeros(space: ParameterSpace) -> Tensor:

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from hessian_surgery.curvature.basis import Basis, Storage
+from hessian_surgery.curvature.basis import Storage
 from hessian_surgery.curvature.krylov import Krylov, gaussian
 from hessian_surgery.curvature.memory_plan import choose_storage
 from hessian_surgery.curvature.operators import Operator, space_of
+from hessian_surgery.curvature.slices import make_basis, sliced
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.plain_modes import in_plain_modes
@@ -111,7 +112,9 @@ def spectral_density(
     space = space_of(operator)
     steps = min(steps, space.dimension)
     storage = storage or choose_storage(space, steps, steps=steps)
-    basis = Basis(space.dimension, space.dtype, space.device, storage)
+    operator = sliced(operator)
+    space = space_of(operator)
+    basis = make_basis(space, storage)
     nodes = []
     weights = []
     with deterministic_kernels(exact=True):

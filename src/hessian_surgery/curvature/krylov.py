@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessian_surgery.curvature.basis import Basis, inner, length
+from hessian_surgery.curvature.basis import Basis
 from hessian_surgery.curvature.memory import Watch
 from hessian_surgery.curvature.operators import Operator, VectorSpace, space_of
+from hessian_surgery.curvature.slices import Slices
 from hessian_surgery.errors import InputError
 from hessian_surgery.types import Array
 
@@ -67,7 +68,7 @@ class Krylov:
         self._projected = np.zeros((basis.storage.rows, basis.storage.rows))
         # The ‖error‖ that rounding stored vectors leaves in each column of H Q = Q T.
         self._rounding = np.zeros(basis.storage.rows)
-        self._next = start / length(start)
+        self._next = start / basis.length(start)
         self._previous: Tensor | None = None
         self._beta = 0.0
         self._scale = 0.0
@@ -95,12 +96,12 @@ class Krylov:
         wanted = self._next
         vector = self.basis.append(wanted)
         if j > 0 and vector is not wanted:
-            self._rounding[j - 1] = np.hypot(self._rounding[j - 1], self._beta * length(wanted - vector))
+            self._rounding[j - 1] = np.hypot(self._rounding[j - 1], self._beta * self.basis.length(wanted - vector))
         with self._watch.excluded() if self._watch else nullcontext():
             product = self._operator @ vector
         self.products += 1
         column = np.zeros(j + 1)
-        column[j] = inner(vector, product)
+        column[j] = self.basis.inner(vector, product)
         product.add_(vector, alpha=-column[j])
         if self._previous is not None:
             column[j - 1] = self._beta
@@ -152,7 +153,7 @@ class Krylov:
             taken = self.basis.project(product)
             self.basis.subtract(taken, product)
             column += taken.cpu().numpy()
-            left = length(product)
+            left = self.basis.length(product)
             if left >= float(taken.norm()):
                 break
         return left
@@ -176,8 +177,9 @@ class Krylov:
 
 
 def gaussian(space: VectorSpace, draw: torch.Generator) -> Tensor:
-    """A Gaussian vector (p,), the same on every device."""
-    return torch.randn(space.dimension, generator=draw, dtype=space.dtype).to(space.device)
+    """A Gaussian vector (p,), the same on every device; of `Slices`, this rank's slice of it."""
+    drawn = torch.randn(space.dimension, generator=draw, dtype=space.dtype)
+    return space.own(drawn) if isinstance(space, Slices) else drawn.to(space.device)
 
 
 def relative(errors: Array, values: Array) -> Array:

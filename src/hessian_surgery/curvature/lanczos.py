@@ -8,11 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessian_surgery.curvature.basis import Basis, Storage
+from hessian_surgery.curvature.basis import Storage, project
 from hessian_surgery.curvature.krylov import Krylov, gaussian, positive, relative
 from hessian_surgery.curvature.memory import Watch
 from hessian_surgery.curvature.memory_plan import choose_storage
 from hessian_surgery.curvature.operators import Operator, Product, VectorSpace, as_operator, space_of
+from hessian_surgery.curvature.slices import Slices, make_basis, sliced, slices_of
+from hessian_surgery.distributed import total
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.parameters import ParameterSpace
@@ -35,7 +37,8 @@ class Spectrum:
     Attributes:
         eigenvalues: λ (K,) float64.
         vectors: unit eigenvectors q (K, p), one per row, stored as `storage` says; `vector(i)`
-            returns one on the operator's device, in its dtype.
+            returns one on the operator's device, in its dtype. Where ranks share the work, each
+            holds a slice (K, ⌈p / ranks⌉) of them.
         residuals: ‖H q − λ q‖ / |λ| (K,), computed from the Lanczos recurrence. They include the
             error of rounding the stored vectors.
         tolerance: the relative residual at which a pair counts as converged.
@@ -46,6 +49,7 @@ class Spectrum:
         peak_bytes: the most memory that the run held at once, on host and device together. This
             leaves out what was held before the run (the model, the batch and its graph), and what
             a product needs while it is computed.
+        slices: how `vectors` are spread over ranks; None if they are whole.
 
     Example:
         >>> spectrum = hs.lanczos(torch.diag(torch.tensor([3.0, 2.0, 1.0])), k=1)
@@ -62,6 +66,7 @@ class Spectrum:
     storage: Storage = field(default=Storage(rows=0))
     basis_bytes: int = 0
     peak_bytes: int = 0
+    slices: Slices | None = None
 
     __repr__ = short_repr
 
@@ -86,14 +91,29 @@ class Spectrum:
 
     def vector(self, i: int) -> Tensor:
         """Eigenvector i (p,) on the operator's device, in its dtype."""
-        return self.vectors[i].to(self.space.device, self.space.dtype)
+        return self._whole(self.vectors[i].to(self.space.device, self.space.dtype))
+
+    def whole_vectors(self) -> Tensor:
+        """All eigenvectors (K, p), stored as `vectors` are."""
+        if self.slices is None:
+            return self.vectors
+        return torch.stack([self.slices.join(row) for row in self.vectors])
 
     def combine(self, coefficients: Array) -> Tensor:
         """δθ = Σ_i α_i q_i, (p,)."""
-        total = torch.zeros(self.space.dimension, dtype=self.space.dtype, device=self.space.device)
-        for i, coefficient in enumerate(coefficients):
-            total.add_(self.vector(i), alpha=float(coefficient))
-        return total
+        summed = torch.zeros(self.vectors.shape[1], dtype=self.space.dtype, device=self.space.device)
+        for coefficient, row in zip(coefficients, self.vectors, strict=False):
+            summed.add_(row.to(self.space.device, self.space.dtype), alpha=float(coefficient))
+        return self._whole(summed)
+
+    def project(self, columns: Tensor) -> Tensor:
+        """Inner products (K, g) of the eigenvectors with columns (p, g), in float64."""
+        if self.slices is None:
+            return project(self.vectors, columns)
+        return total(project(self.vectors, self.slices.own(columns.T).T))
+
+    def _whole(self, part: Tensor) -> Tensor:
+        return part if self.slices is None else self.slices.join(part)
 
 
 @in_plain_modes
@@ -141,9 +161,9 @@ def lanczos(
     storage = storage or choose_storage(space, k, steps=steps, tolerance=tolerance)
     watch = Watch(space.device)
     draw = generator(seed, "lanczos", iteration)
-    first = gaussian(space, draw) if start is None else _start(start, space)
-    basis = Basis(space.dimension, space.dtype, space.device, storage)
-    krylov = Krylov(operator, basis, first, draw, watch)
+    slices = slices_of(space)
+    first = gaussian(slices or space, draw) if start is None else _start(start, space, slices)
+    krylov = Krylov(sliced(operator), make_basis(slices or space, storage), first, draw, watch)
     with deterministic_kernels(exact=True):
         _run(krylov, k, limit, tolerance if steps is None else None, progress)
         return _spikes(krylov, k, signs, tolerance, space, watch)
@@ -165,10 +185,11 @@ def _check(k: int, limit: int, steps: int | None, tolerance: float, storage: Sto
         raise InputError(f"storage: got room for {storage.rows} vectors; give room for {needed} or more")
 
 
-def _start(given: Tensor, space: VectorSpace) -> Tensor:
+def _start(given: Tensor, space: VectorSpace, slices: Slices | None) -> Tensor:
     if given.shape != (space.dimension,):
         raise InputError(f"start: got shape {tuple(given.shape)}; it must be ({space.dimension},)")
-    return given.detach().to(space.device, space.dtype)
+    start = given.detach().to(space.device, space.dtype)
+    return start if slices is None else slices.own(start)
 
 
 def _run(krylov: Krylov, k: int, limit: int, tolerance: float | None, progress: Progress | None) -> None:
@@ -210,4 +231,5 @@ def _spikes(krylov: Krylov, k: int, signs: Signs, tolerance: float, space: Vecto
         storage=basis.storage,
         basis_bytes=held,
         peak_bytes=watch.peak(),
+        slices=slices_of(space),
     )

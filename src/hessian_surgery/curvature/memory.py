@@ -14,10 +14,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessian_surgery.data import batches
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.distributed import least
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.losses import cross_entropy
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
+from hessian_surgery.ranks import present
 
 # Bytes that a gradient kept with its graph holds, per byte that a forward pass saves for its
 # backward pass: as much again for the gradient's own intermediate values, and some of both for the
@@ -25,6 +27,8 @@ from hessian_surgery.model.parameters import ParameterSpace, parameter_space
 GRAPH_FACTOR = 3
 # The share of the free memory that may be planned for.
 SHARE = 0.9
+# So many texts show what one takes in a batch that is padded to the longest.
+TYPICAL = 32
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,17 @@ class Room:
 
 
 def free_room(device: torch.device) -> Room:
-    """The bytes that are free now; for weights on the CPU, device and host are the same memory."""
-    host = _free_host()
+    """The bytes that are free now; for weights on the CPU, device and host are the same memory.
+
+    Ranks on one machine share what is free there, and all plan with the least that any of them has.
+    """
+    nearby = present().nearby
+    host = _free_host() // nearby
     on_device = host
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        on_device = torch.cuda.mem_get_info(device)[0] + held
-    return Room(on_device, host, shutil.disk_usage(tempfile.gettempdir()).free)
+        on_device = torch.cuda.mem_get_info(device)[0] // -(-nearby // torch.cuda.device_count()) + held
+    return Room(*least([on_device, host, shutil.disk_usage(tempfile.gettempdir()).free // nearby]))
 
 
 def check_graph(
@@ -73,6 +81,8 @@ def check_graph(
 def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace | None = None) -> int:
     """Bytes that autograd saves for the gradient of one image, without the weights themselves.
 
+    Of samples that differ in length, the mean over a padded batch.
+
     The gradient is in the weights of `space`, by default in all trainable ones.
     """
     space = space or parameter_space(classifier.module)
@@ -85,7 +95,8 @@ def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()  # a saved output that held its own node would never be freed
 
-    inputs, labels = next(data.subset(torch.zeros(1, dtype=torch.int64)).batches(1, classifier.device))
+    some = torch.arange(_typical(data))
+    inputs, labels = next(data.subset(some).batches(len(some), classifier.device))
     with (
         classifier.evaluating(),
         torch.enable_grad(),
@@ -94,12 +105,18 @@ def saved_bytes(classifier: Classifier, data: LabelledSet, space: ParameterSpace
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
     ):
         cross_entropy(classifier.as_inputs_come().logits(inputs), labels)
-    return sum(saved.values())
+    return sum(saved.values()) // len(some)
 
 
 def input_bytes(data: LabelledSet) -> int:
     """Bytes of the inputs of one sample."""
-    return sum(tensor.nbytes for tensor in batches.tensors(data.fetch(torch.zeros(1, dtype=torch.int64))))
+    count = _typical(data)
+    return sum(tensor.nbytes for tensor in batches.tensors(data.fetch(torch.arange(count)))) // count
+
+
+def _typical(data: LabelledSet) -> int:
+    """How many samples show what one takes: the first alone, unless they differ in length."""
+    return 1 if data.ragged is None else min(len(data), TYPICAL)
 
 
 class Watch:

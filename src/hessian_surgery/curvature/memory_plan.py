@@ -10,10 +10,12 @@ import torch
 from hessian_surgery.curvature.basis import Place, Precision, Storage
 from hessian_surgery.curvature.memory import SHARE, Room, check_graph, free_room, sized
 from hessian_surgery.curvature.operators import VectorSpace
+from hessian_surgery.curvature.slices import width
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.ranks import present
 
 BasisPlace: TypeAlias = Literal["auto", "device", "host", "disk"]
 BasisPrecision: TypeAlias = Literal["auto", "full", "bfloat16"]
@@ -130,9 +132,9 @@ def plan_room(
 
 
 def basis_bytes(storage: Storage, space: VectorSpace) -> int:
-    """The bytes that the rows of a basis take."""
+    """The bytes that the rows of a basis take on each rank."""
     size = torch.bfloat16.itemsize if storage.precision == "bfloat16" else space.dtype.itemsize
-    return storage.rows * space.dimension * size
+    return storage.rows * width(space) * size
 
 
 def fits(storage: Storage, space: VectorSpace, room: Room, beside: int = 0) -> bool:
@@ -148,9 +150,10 @@ def describe_storage(storage: Storage, space: VectorSpace) -> str:
     """One line on where and how a basis is kept."""
     kind = "bfloat16" if storage.precision == "bfloat16" else str(space.dtype).removeprefix("torch.")
     where = {"device": f"on {space.device}", "host": "in host memory", "disk": f"on disk in {tempfile.gettempdir()}"}
+    each = f", on each of {present().size} ranks" if present().joined else ""
     return (
         f"basis: {storage.rows} vectors of {space.dimension:,} weights in {kind}, "
-        f"{sized(basis_bytes(storage, space))} {where[storage.place]}"
+        f"{sized(basis_bytes(storage, space))} {where[storage.place]}{each}"
     )
 
 

@@ -1,5 +1,6 @@
 """How spikes are found: settings for operations, studies and fine-tuning, and the finder."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
@@ -20,6 +21,7 @@ from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.losses import Loss, check_loss, make_loss
 from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.ranks import present
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.type_check import require_types
@@ -254,7 +256,9 @@ def plan_basis(
     Raises:
         InputError: the basis does not fit; the message says what would.
     """
-    images = min(search.micro_batch or len(training), search.hessian_samples, len(training))
+    # Each rank holds the graph of its own part of the batch.
+    part = math.ceil(min(search.hessian_samples, len(training)) / present().size)
+    images = min(search.micro_batch or part, part)
     return plan_room(
         classifier,
         space,

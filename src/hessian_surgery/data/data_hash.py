@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from hashlib import sha1, sha256
 
 import torch
+from torch import Tensor
 
 from hessian_surgery.data import batches
+from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import CHUNK, LabelledSet
+from hessian_surgery.distributed import in_turns
 
 
 def image_hashes(data: LabelledSet) -> list[bytes]:
@@ -14,12 +17,20 @@ def image_hashes(data: LabelledSet) -> list[bytes]:
 
     Samples that differ in length are hashed without padding, which depends on their batch.
     """
-    found: list[bytes] = []
-    for chunk in torch.arange(len(data)).split(CHUNK if data.ragged is None else 1) if len(data) else ():
-        parts = [tensor.cpu().contiguous() for tensor in batches.tensors(data.fetch(chunk))]
-        rows = [part.reshape(len(chunk), -1).view(torch.uint8).numpy() for part in parts]
-        found += [sha1(b"".join(row[i].tobytes() for row in rows)).digest() for i in range(len(chunk))]
-    return found
+    together = CHUNK if data.ragged is None else 1
+
+    def hashed(chunk: Tensor) -> list[bytes]:
+        return [one for some in chunk.split(together) for one in _hashes(data.fetch(some), len(some))]
+
+    chunks = torch.arange(len(data)).split(CHUNK) if len(data) else ()
+    return [one for some in in_turns(chunks, hashed) for one in some]
+
+
+def _hashes(inputs: Inputs, count: int) -> list[bytes]:
+    """The SHA-1 of each of `count` samples."""
+    parts = [tensor.cpu().contiguous() for tensor in batches.tensors(inputs)]
+    rows = [part.reshape(count, -1).view(torch.uint8).numpy() for part in parts]
+    return [sha1(b"".join(row[i].tobytes() for row in rows)).digest() for i in range(count)]
 
 
 def data_hash(data: LabelledSet, images: Sequence[bytes] | None = None) -> str:

@@ -14,8 +14,10 @@ from hessian_surgery.data.class_names import numbered_names
 from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.data.ragged import Ragged
 from hessian_surgery.data.sampling import sampled_dataset
+from hessian_surgery.distributed import in_turns
 from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.plain_text import reason
+from hessian_surgery.ranks import Ranks
 from hessian_surgery.types import Progress
 
 Noun: TypeAlias = Literal["images", "texts", "samples"]
@@ -99,7 +101,8 @@ class LabelledSet:
     def resident(self, device: torch.device | str = "cpu", progress: Progress | None = None) -> "LabelledSet":
         """The same samples, read now and kept on `device`; `progress` is told of samples read.
 
-        Samples that differ in length stay in host memory; each batch is padded and moved.
+        Samples that differ in length stay in host memory; each batch is padded and moved. Ranks
+        take turns at reading: so all hold the same, even if a data set augments its images.
         """
         place = torch.device(device)
         if self.ragged is not None and len(self):
@@ -111,11 +114,14 @@ class LabelledSet:
         return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True, ragged=None)
 
     def _stacked(self, device: torch.device, progress: Progress | None) -> Inputs:
-        parts = []
-        for number, chunk in enumerate(self._chunks(CHUNK)):
+        def read(chunk: Tensor) -> Inputs:
             if progress is not None:
-                progress(number * CHUNK, len(self))
-            parts.append(batches.move(self.fetch(chunk), device))
+                progress(int(chunk[0]), len(self))
+            return self.fetch(chunk)
+
+        chunks = [chunk for chunk in self._chunks(CHUNK) if len(chunk)]
+        found = map(read, chunks) if self.in_memory else in_turns(chunks, read)
+        parts = [batches.move(part, device) for part in found]
         try:
             return batches.join(parts)
         except RuntimeError as error:
@@ -123,9 +129,13 @@ class LabelledSet:
                 "data: batches differ in shape; pad or resize all samples to one, as by padding='max_length'"
             ) from error
 
-    def batches(self, size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
-        """Inputs and labels in order, at most `size` samples at a time, on `device`."""
-        for chunk in self._chunks(size):
+    def batches(self, size: int, device: torch.device, ranks: Ranks | None = None) -> Iterator[tuple[Inputs, Tensor]]:
+        """Inputs and labels in order, at most `size` samples at a time, on `device`.
+
+        With `ranks`, only the batches that are this rank's turn.
+        """
+        chunks = self._chunks(size)
+        for chunk in chunks if ranks is None else chunks[ranks.rank :: ranks.size]:
             yield batches.move(self.fetch(chunk), device), batches.move_tensor(self.labels[chunk], device)
 
     def _chunks(self, size: int) -> Sequence[Tensor]:

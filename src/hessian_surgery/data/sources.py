@@ -107,15 +107,18 @@ def open_data(
     if train is None or missing:
         raise InputError(_lacking(spec, whole, missing))
     nothing = train.subset(torch.empty(0, dtype=torch.int64))
-    opened_parts = [nothing if part is None else part for part in found.values()]
-    names = common_names({f"{name}_data": part.classes for name, part in zip(PARTS, opened_parts, strict=True)})
-    return Parts(*(replace(part, classes=names) for part in opened_parts))
+    return _with_common_names({name: nothing if part is None else part for name, part in found.items()})
 
 
 def _require_two(decides: str | None, judges: str | None) -> None:
     """Refuse to judge on the data that decisions are made on."""
     if (decides or "").removesuffix(":test") == (judges or "").removesuffix(":test"):
         raise InputError(f"heldout_data: {judges} is the calibration data as well; give data alone to halve it")
+
+
+def _with_common_names(parts: dict[str, LabelledSet]) -> Parts:
+    names = common_names({f"{name}_data": part.classes for name, part in parts.items()})
+    return Parts(*(replace(part, classes=names) for part in parts.values()))
 
 
 def _fill_in(

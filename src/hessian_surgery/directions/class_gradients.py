@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
+from hessian_surgery.curvature.slices import Slices, slices_of, width
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.directions.class_groups import ClassGroups, find_groups
 from hessian_surgery.directions.family import Directions, Probe, allocate_rows, probe_directions
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
+from hessian_surgery.distributed import total
 from hessian_surgery.errors import InputError
 from hessian_surgery.types import Array
 
@@ -60,7 +62,8 @@ def gradient_vectors(
     """
     space = probe.space
     groups = groups or find_groups(probe)
-    rows = allocate_rows(len(groups), space.dimension, space.dtype, space.device)
+    slices = slices_of(space)
+    rows = allocate_rows(len(groups), width(space), space.dtype, space.device)
     squares = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
     members = [[label for label in group if label < len(images.classes)] for group in groups.members]
     batch = probe.gradient_batch
@@ -74,13 +77,14 @@ def gradient_vectors(
             name = groups.names[number]
             if not torch.isfinite(gradient).all():
                 raise InputError(f"{argument}: the gradient of class {name!r} is not finite; check its images")
-            rows.append(gradient)
+            rows.append(gradient if slices is None else slices.own(gradient))
             names.append(name)
             small_batches += math.ceil(int(images.counts[members[number]].sum()) / batch)
             if probe.progress is not None:
                 probe.progress(number + 1, len(groups))
-    size = (squares / small_batches).sqrt()
-    found_vectors = _preconditioned(rows.vectors(), size + size.mean().clamp(min=1e-30), space.device)
+    size = (total(squares) / small_batches).sqrt()
+    size = size + size.mean().clamp(min=1e-30)
+    found_vectors = _preconditioned(rows.vectors(), size if slices is None else slices.own(size, fill=1.0), slices)
     return tuple(names[row] for row in found_vectors.rows), found_vectors
 
 
@@ -89,35 +93,43 @@ class GradientVectors:
     """Preconditioned gradients of unit length, made when they are asked for.
 
     Attributes:
-        kept: the plain gradients (R, p), on the device, on the host or on disk.
-        size: what every gradient is divided by (p,).
+        kept: the plain gradients (R, p), on the device, on the host or on disk; or this rank's
+            slices of them.
+        size: what every gradient is divided by (p,), or this rank's slice of it.
         rows: which of the gradients are usable (K,).
         lengths: length of each usable one, divided by `size` (K,).
+        slices: how the gradients are spread over ranks; None if they are whole.
     """
 
     kept: Tensor
     size: Tensor
     rows: tuple[int, ...]
     lengths: tuple[float, ...]
+    slices: Slices | None = None
 
     def __call__(self, i: int) -> Tensor:
         """The unit vector (p,) of gradient i, on the device."""
-        return self.kept[self.rows[i]].to(self.size.device) / self.size / self.lengths[i]
+        return self._whole(self.kept[self.rows[i]].to(self.size.device) / self.size / self.lengths[i])
 
     def combine(self, lengths: Array) -> Tensor:
         """The sum (p,) of the unit vectors times lengths (K,), in one product."""
         weights = torch.zeros(len(self.kept), dtype=self.kept.dtype)
         weights[list(self.rows)] = torch.from_numpy(lengths / np.array(self.lengths)).to(weights)
-        return (weights.to(self.kept.device) @ self.kept).to(self.size.device) / self.size
+        return self._whole((weights.to(self.kept.device) @ self.kept).to(self.size.device) / self.size)
+
+    def _whole(self, part: Tensor) -> Tensor:
+        return part if self.slices is None else self.slices.join(part)
 
 
-def _preconditioned(kept: Tensor, size: Tensor, device: torch.device) -> GradientVectors:
+def _preconditioned(kept: Tensor, size: Tensor, slices: Slices | None) -> GradientVectors:
     """The usable ones of gradients (R, p), divided by `size` (p,)."""
-    lengths = [length(row.to(device) / size) for row in kept]
+    lengths = [length(row.to(size.device) / size) for row in kept]
+    if slices is not None:
+        lengths = total(torch.tensor(lengths, dtype=torch.float64).square()).sqrt().tolist()
     usable = [i for i, far in enumerate(lengths) if math.isfinite(far) and far > SHORTEST]
     if not usable:
         raise InputError("parameters: no class's accuracy responds to these weights; let others move")
-    return GradientVectors(kept, size, tuple(usable), tuple(lengths[i] for i in usable))
+    return GradientVectors(kept, size, tuple(usable), tuple(lengths[i] for i in usable), slices)
 
 
 def gradient_images(training: LabelledSet, seed: int = 0) -> LabelledSet:

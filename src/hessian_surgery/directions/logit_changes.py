@@ -16,7 +16,7 @@ from hessian_surgery.curvature.memory import input_bytes
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits, compute_logits
+from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits, compute_logits, rows_of
 from hessian_surgery.model.halving import in_parts
 from hessian_surgery.model.parameters import ParameterSpace
 
@@ -81,8 +81,7 @@ def logit_tangents(
         with classifier.evaluating(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch's own forward mode uses torch.jit
             some = data if positions is None else data.subset(positions)
-            shown = some.batches(batch_size, classifier.device)
-            return torch.cat([replayed(inputs).to(space.device) for inputs, _ in shown])
+            return rows_of(lambda inputs: replayed(inputs).to(space.device), some, batch_size, classifier.device)
 
     return along
 

@@ -1,5 +1,6 @@
 """Gradients of soft accuracies: one backward pass over the images of each class or group."""
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeAlias
 
@@ -7,13 +8,16 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.cuda_graphs import batchwise
+from hessian_surgery.curvature.batch_operator import zeros
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.distributed import total
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import true_class_probability
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.halving import in_parts
 from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.ranks import Ranks, present
 
 # Recording a pass saves time from this many batches on.
 WORTH_RECORDING = 16
@@ -71,7 +75,8 @@ def soft_accuracy_gradients(
         data: the images.
         temperature: temperature of the softmax, in units of logits.
         batch_size: images per forward and backward pass; that of `gradient`, if it is given.
-        squares: vector (p,) that the square of each batch's mean gradient is added to.
+        squares: vector (p,) that the square of each batch's mean gradient is added to; ranks that
+            share the work add those of their own batches only.
         groups: the classes of each group; by default each class is one.
         gradient: that of `batch_gradient`, if it is there already.
     """
@@ -82,41 +87,42 @@ def soft_accuracy_gradients(
         batch_size = min(batch_size, int(sizes.max()))
         many = int((sizes / batch_size).ceil().sum()) >= WORTH_RECORDING
         gradient = batch_gradient(classifier, space, temperature, batch_size, many)
+    turn = present()
     with classifier.evaluating(), space.freezing_others(classifier.module):
         for number, group in enumerate(groups):
             members = torch.isin(data.labels, torch.tensor(list(group))).nonzero().squeeze(1)
             if len(members) > 0:
                 weights = _weights(data.labels[members], counts)
-                yield (
-                    number,
-                    _mean_gradient(gradient, data.subset(members), weights, batch_size, classifier.device, squares),
-                )
+                images = data.subset(members)
+                found = _sum_gradients(gradient, images, weights, batch_size, classifier.device, squares, turn)
+                turn = turn.turn(math.ceil(len(members) / batch_size))
+                yield number, total(zeros(space) if found is None else found).div_(len(members))
 
 
 def _weights(labels: Tensor, counts: Tensor) -> Tensor:
     """What each image (n,) of a group counts, 1 on average: every class counts the same."""
-    present = labels.unique()
-    return len(labels) / (len(present) * counts[labels])
+    return len(labels) / (len(labels.unique()) * counts[labels])
 
 
 @torch.enable_grad()
-def _mean_gradient(
+def _sum_gradients(
     gradient: BatchGradient,
     members: LabelledSet,
     weights: Tensor,
     batch_size: int,
     device: torch.device,
     squares: Tensor | None,
-) -> Tensor:
-    """The weighted mean of the images' gradients (p,)."""
-    total: Tensor | None = None
-    for part, (inputs, labels) in zip(weights.split(batch_size), members.batches(batch_size, device), strict=True):
+    turn: Ranks,
+) -> Tensor | None:
+    """The weighted sum of the images' gradients (p,), of the batches that are this rank's turn."""
+    summed: Tensor | None = None
+    parts = weights.split(batch_size)[turn.rank :: turn.size]
+    for part, (inputs, labels) in zip(parts, members.batches(batch_size, device, turn), strict=True):
         # A recorded pass fills up a short batch; the filling gets a weight of 0.
         filled = torch.zeros(batch_size, device=device)
         filled[: len(part)] = part.to(device)
         found = gradient(inputs, labels, filled)
         if squares is not None:
             squares.addcmul_(found, found, value=1 / len(labels) ** 2)
-        total = found if total is None else total.add_(found)
-    assert total is not None  # a group that is asked for has images
-    return total.div_(len(members))
+        summed = found if summed is None else summed.add_(found)
+    return summed

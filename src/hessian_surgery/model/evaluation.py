@@ -10,11 +10,14 @@ from torch import Tensor
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.distributed import join_batches, require_same, together
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.halving import in_parts
 from hessian_surgery.model.label_names import check_label_names
+from hessian_surgery.ranks import present
 from hessian_surgery.short_repr import short_repr
+from hessian_surgery.weights.tensorfile import weights_sha256
 
 BATCH_SIZE = 512
 
@@ -59,8 +62,30 @@ def compute_logits(
     plain = partial(batch_logits, classifier)
     forward = in_parts(forward or plain, torch.cat, plain)
     with classifier.evaluating(), torch.no_grad():
-        shown = data.batches(batch_size, classifier.device)
-        return torch.cat([forward(inputs) for inputs, _ in shown]).cpu()
+        return rows_of(forward, data, batch_size, classifier.device).cpu()
+
+
+def rows_of(
+    function: Callable[[Inputs], Tensor],
+    data: LabelledSet,
+    batch_size: int,
+    device: torch.device,
+    place: torch.device | None = None,
+) -> Tensor:
+    """The rows (N, …) that a function gives for all samples, batch by batch, in the set's order.
+
+    Ranks take turns at whole batches: so each row is the same, bit for bit, however many there are.
+
+    Args:
+        function: function from the inputs of a batch to its rows, in float32.
+        data: the N samples.
+        batch_size: samples in a batch.
+        device: where inputs go.
+        place: where rows are; by default there, too.
+    """
+    with together():
+        mine = [function(inputs) for inputs, _ in data.batches(batch_size, device, present())]
+    return join_batches(mine, len(data), batch_size, place or device)
 
 
 def batch_logits(classifier: Classifier, inputs: Inputs) -> Tensor:
@@ -111,6 +136,7 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
     """
     if any(parameter.is_inference() for parameter in classifier.module.parameters()):
         raise InputError("model: its weights were made in inference mode; build or load it outside of that")
+    _require_same_everywhere(classifier, data)
     classifier = classifier.as_inputs_come()
     inputs, _ = next(data.batches(32, classifier.device))
     # Both passes in one block: a second block would restart the random state and hide randomness.
@@ -146,6 +172,14 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
         extra = "an answer beyond the classes counts as wrong"
         notes.append(f"the model has {outputs} outputs, the data {classes} classes: {extra}")
     return "; ".join(note for note in notes if note) or None
+
+
+def _require_same_everywhere(classifier: Classifier, data: LabelledSet) -> None:
+    """Refuse ranks that have read other weights or other labels."""
+    if present().joined:
+        held = {"labels": data.labels, "index": data.index}
+        seen = weights_sha256(classifier.module.state_dict()) + weights_sha256(held)
+        require_same(seen, "has other weights or other data than rank 0; give all ranks the same files")
 
 
 def _refuse_batch_dependence(classifier: Classifier, inputs: Inputs, logits: Tensor) -> None:

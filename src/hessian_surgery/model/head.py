@@ -9,7 +9,7 @@ from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits
+from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits, rows_of
 from hessian_surgery.model.halving import in_parts
 
 
@@ -72,8 +72,6 @@ def compute_features(
 
     In evaluation mode, without gradients; on the CPU, in float32.
     """
-    features: list[Tensor] = []
-    logits: list[Tensor] = []
     latest: list[Tensor] = []
 
     def keep(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
@@ -87,10 +85,8 @@ def compute_features(
     hook = head.module.register_forward_pre_hook(keep)
     try:
         with classifier.evaluating(), torch.no_grad():
-            for inputs, _ in data.batches(batch_size, classifier.device):
-                found = forward(inputs)
-                features.append(found[:, : latest[0].shape[1]])
-                logits.append(found[:, latest[0].shape[1] :])
+            found = rows_of(forward, data, batch_size, classifier.device, torch.device("cpu"))
     finally:
         hook.remove()
-    return torch.cat(features), torch.cat(logits)
+    width = head.module.in_features
+    return found[:, :width].contiguous(), found[:, width:].contiguous()

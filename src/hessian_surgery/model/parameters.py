@@ -119,7 +119,7 @@ def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
     """Choose the trainable floating-point parameters whose name matches a glob, such as `layer4.*`.
 
     Raises:
-        InputError: no trainable parameter matches.
+        InputError: no trainable parameter matches, or they are parts of weights.
 
     Example:
         >>> hs.parameter_space(model, "2.*").names
@@ -135,11 +135,25 @@ def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
         none = "load the adapter with is_trainable=True" if is_adapted(module) else "set requires_grad on some"
         hint = f"names look like {example!r}" if example else f"the model has none: {none}"
         raise InputError(f"parameters: no trainable parameter matches {pattern!r}; {hint}")
+    _refuse_spread(module, named)
     names, parameters = zip(*named, strict=True)
     refuse_beside_adapter(module, names)
     every = list(module.named_parameters(remove_duplicate=False))
     aliases = tuple(tuple(name for name, other in every if other is parameter) for parameter in parameters)
     return ParameterSpace(names, parameters, aliases)
+
+
+def _refuse_spread(module: nn.Module, named: Sequence[tuple[str, nn.Parameter]]) -> None:
+    """Refuse a module whose weights or passes are shared among processes already."""
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        raise InputError("model: it is wrapped in DistributedDataParallel; give its .module")
+    # A DTensor wraps its local part; asking for it by name spares the import of torch.distributed.
+    parted = next((name for name, parameter in named if hasattr(parameter, "_local_tensor")), None)
+    if parted is not None:
+        raise InputError(
+            f"model: {parted!r} is a DTensor, as of FSDP2; give a model with whole weights on every rank, "
+            "such as one that loads get_model_state_dict(..., full_state_dict=True)"
+        )
 
 
 def refuse_half_precision(space: ParameterSpace) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from hessian_surgery.data import batches
 from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.distributed import agreed
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits
 
@@ -49,7 +50,7 @@ class Passes:
 
 
 def choose_passes(classifier: Classifier, data: LabelledSet, batch_size: int | None = None) -> Passes:
-    """Choose how passes over `data` are made.
+    """Choose how passes over `data` are made; the first rank chooses for all.
 
     On a CPU, if there are enough images, passes over the first ones are timed. The trial ends when
     it has taken as long as one pass over all: an operation takes some 35 of these.
@@ -59,6 +60,10 @@ def choose_passes(classifier: Classifier, data: LabelledSet, batch_size: int | N
         data: the images, in memory.
         batch_size: images per pass; None leaves them to the trial. If given, nothing is tried.
     """
+    return agreed(_fastest(classifier, data, batch_size))
+
+
+def _fastest(classifier: Classifier, data: LabelledSet, batch_size: int | None) -> Passes:
     default = Passes(batch_size or BATCH_SIZE, classifier.channels_last)
     if batch_size is not None or classifier.device.type != "cpu" or len(data) < FEWEST:
         return default

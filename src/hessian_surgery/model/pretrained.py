@@ -182,7 +182,7 @@ def _kind(folder: Path) -> str:
     if not (folder / "config.json").is_file():
         raise InputError(f"model: {folder} has no config.json; give a folder that save_pretrained wrote")
     classes = [str(name) for name in read_json(folder / "config.json", "model").get("architectures") or []]
-    kind = next((ending for ending in AUTO for name in classes if name.endswith(ending)), None)
+    kind = next((task for task in AUTO for name in classes if task in name), None)
     if kind is None and (folder / "model" / "config.json").is_file():
         raise InputError(f"model: {folder} is a run; give hf:{folder / 'model'}")
     if kind is None:
@@ -224,7 +224,10 @@ def _names_in(model: Any, checkpoint: Checkpoint) -> dict[str, str]:
     held = {state[own].data_ptr() for own in names.values()}
     for own, _ in model.named_parameters():
         if state[own].data_ptr() not in held:
-            raise InputError(f"model: its {own!r} has no tensor of its own in {checkpoint.path}; save the model again")
+            raise InputError(
+                f"model: transformers makes {own!r} from several tensors of {checkpoint.path}, so no patch would fit "
+                "them; load it yourself, and give hs.Pretrained(model, processor)"
+            )
     for name, own in names.items():
         if not torch.equal(checkpoint.weights[name].to(state[own].dtype), state[own]):
             raise InputError(f"model: its {own!r} is not {name!r} of {checkpoint.path}; save the model again")

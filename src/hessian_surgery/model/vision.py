@@ -131,7 +131,7 @@ def _fetched(spec: str, load: Callable[[], Any]) -> Any:
         return load()
     except Exception as error:  # no network, no room, a server's own reasons
         reason = str(error).strip().partition("\n")[0]
-        raise InputError(f"model: {spec} has no weights here: {reason}; give --checkpoint FILE") from error
+        raise InputError(f"model: {spec} has no weights here: {reason}; give a checkpoint") from error
 
 
 def _like(name: str, known: list[str]) -> str:

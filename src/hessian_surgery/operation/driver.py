@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.curvature.search import NoSpikes
+from hessian_surgery.distributed import require_same
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.operation.history import HistoryWriter, history_hash, load_history
@@ -17,6 +18,9 @@ from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.state_file import Packed, Unpack, fingerprint, kept_history, load_state, save_state
 from hessian_surgery.types import Array
+
+# What ranks must not do, and why they might.
+SAME_KIND = "has decided differently than rank 0; run all ranks on machines of the same kind"
 
 
 class State(Protocol):
@@ -125,6 +129,7 @@ def run(
                 raise
             spent = str(reason)
             break
+        require_same(repr((record.accepted, record.coefficients)), SAME_KIND)
         observer.iteration(record)
         if keep is not None:
             keep(state)

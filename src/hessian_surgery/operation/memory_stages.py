@@ -14,6 +14,7 @@ from hessian_surgery.operation.choice import RESAMPLES
 from hessian_surgery.operation.coefficient_fit import PRICES, SHARES
 from hessian_surgery.operation.crossfit import FOLDS
 from hessian_surgery.operation.ladder import TAUS
+from hessian_surgery.ranks import present
 
 FLOAT = 4
 LONG = 8
@@ -170,7 +171,7 @@ def _rows(sizes: Sizes, left: Room) -> list[Part]:
     """Gradients and logit changes, each family where there is room when it is made."""
     found = []
     for count in sizes.gradients:
-        rows = count * sizes.vector
+        rows = count * sizes.vector // present().size
         found.append(Part("gradients", rows, place_rows(rows, left)))
         found.append(Part("copies of weights", sizes.vector, "device"))  # the preconditioner
         left = _left(left, found[-2:])

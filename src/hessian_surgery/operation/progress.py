@@ -17,6 +17,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.schedule import Expected, Schedule
+from hessian_surgery.ranks import present
 from hessian_surgery.terminal import SafeConsole
 
 # Seconds between two lines where output is no terminal.
@@ -46,7 +47,7 @@ class ShownProgress(Observer):
         schedule: Schedule | None = None,
         if_long: str = "",
     ) -> None:
-        self._console = console or SafeConsole(stderr=True)
+        self._console = console or SafeConsole(stderr=True, quiet=not present().writes)
         self._schedule = schedule or Schedule()
         self._opening = list(opening)
         self._known = set(opening)

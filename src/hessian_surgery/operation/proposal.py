@@ -17,6 +17,7 @@ from hessian_surgery.directions.class_groups import find_groups
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after_steps
 from hessian_surgery.directions.spikes import spike_directions
+from hessian_surgery.distributed import agreed
 from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.model.evaluation import compute_logits
@@ -119,7 +120,10 @@ def decide(found: Survey, goal: Goal, seed: int) -> Proposal:
     chosen = found.candidates.choose(goal)
     before = found.candidates.nothing.answers
     labels = found.surrogate.labels
-    return Proposal(chosen.step, estimate_gain(before, chosen.step.answers, labels, goal, seed, chosen.overstated))
+    gain = estimate_gain(before, chosen.step.answers, labels, goal, seed, chosen.overstated)
+    # Machines may round differently: what is decided is the first rank's.
+    coefficients, rates, gain = agreed((chosen.step.coefficients, chosen.step.rates, gain))
+    return Proposal(replace(chosen.step, coefficients=coefficients, rates=rates), gain)
 
 
 def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:

@@ -3,7 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from hessian_surgery.model.passes import give_back
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.crossfit import FOLDS
 from hessian_surgery.operation.surrogate import Surrogate
+from hessian_surgery.ranks import alone, present
 from hessian_surgery.types import Progress
 
 # Images of a forward pass on a CPU. On a GPU all passes have the size that an operation gives them.
@@ -71,6 +72,11 @@ class Trial:
     fit: Pass
     vector: float
 
+    def shared_by(self, ranks: int) -> "Trial":
+        """The same where so many ranks take turns at batches of images; each fits by itself."""
+        passes = {name: getattr(self, name) for name in ("forward", "gradient", "slope")}
+        return replace(self, **{name: replace(one, seconds=one.seconds / ranks) for name, one in passes.items()})
+
 
 def try_passes(
     classifier: Classifier,
@@ -90,6 +96,19 @@ def try_passes(
         batch_size: images per forward pass, if given.
         progress: told of the kinds of work done.
     """
+    with alone():
+        trial = _try_passes(classifier, space, data, directions, batch_size, progress)
+    return trial.shared_by(present().size)
+
+
+def _try_passes(
+    classifier: Classifier,
+    space: ParameterSpace,
+    data: LabelledSet,
+    directions: int,
+    batch_size: int | None,
+    progress: Progress | None,
+) -> Trial:
     device = classifier.device
     told = progress or (lambda done, total: None)
     on_gpu = device.type == "cuda"

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessian_surgery.curvature.basis import project
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.directions.logit_changes import logits_after_steps
@@ -116,5 +115,5 @@ def _columns(spectrum: Spectrum, gradients: Iterator[tuple[int, Tensor]], held: 
     if not some:
         return {}
     rows = torch.stack([gradient for _, gradient in some]) if held > 1 else some[0][1][None]
-    columns = project(spectrum.vectors, rows.T).T.cpu().numpy()
+    columns = spectrum.project(rows.T).T.cpu().numpy()
     return {label: column for (label, _), column in zip(some, columns, strict=True)}

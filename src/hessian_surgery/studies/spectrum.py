@@ -98,7 +98,7 @@ class SpectrumReport:
         tensors = {
             "eigenvalues": torch.from_numpy(found.eigenvalues),
             "residuals": torch.from_numpy(found.residuals),
-            "vectors": found.vectors,
+            "vectors": found.whole_vectors(),
         }
         save_tensors(path, tensors, {"parameters": ",".join(space.names), "sizes": ",".join(sizes)})
 

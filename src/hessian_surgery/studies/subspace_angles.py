@@ -13,7 +13,7 @@ PIECE = 1 << 20
 
 def spike_rows(spectrum: Spectrum) -> Tensor:
     """The spikes (K, p) on the weights' device and in their dtype, ready to compute with."""
-    return spectrum.vectors.to(spectrum.space.device, spectrum.space.dtype)
+    return spectrum.whole_vectors().to(spectrum.space.device, spectrum.space.dtype)
 
 
 def common_coordinates(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,11 @@ def weight_files(folder: Path) -> list[Path]:
         # An index may come from anywhere: it must not lead out of the folder.
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise InputError(f"checkpoint: {INDEX} names {name!r}; shards must be .safetensors files beside it")
+        if not (folder / name).is_file() and any(folder.glob("pytorch_model*.bin")):
+            raise InputError(
+                f"checkpoint: {folder} holds pickled weights, which could run code: refused; load it where you trust "
+                "it, and save it again with save_pretrained"
+            )
         if not (folder / name).is_file():
             raise InputError(f"checkpoint: {folder} has no {name}; give a folder that save_pretrained wrote")
     return [folder / name for name in names]

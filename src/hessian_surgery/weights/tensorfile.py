@@ -15,6 +15,7 @@ from torch import Tensor
 from hessian_surgery.errors import FileError
 from hessian_surgery.files import written_beside
 from hessian_surgery.plain_text import reason
+from hessian_surgery.ranks import present
 
 # What a damaged file raises: a dtype that torch lacks, a name that is no UTF-8, too little memory.
 UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, AttributeError, RuntimeError, MemoryError, OverflowError)
@@ -22,10 +23,11 @@ UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, AttributeError, Ru
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file; a tied tensor is written once for each of its names."""
-    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with written_beside(path) as beside:
-        save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
-        _sort_metadata(beside)
+        if present().writes:
+            own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+            save_file(own, beside, {"format": "pt"} | dict(metadata or {}))
+            _sort_metadata(beside)
 
 
 def _sort_metadata(path: Path) -> None:

@@ -197,7 +197,12 @@ def main() -> None:
     done: list[dict[str, Any]] = []
     for case in cases(given):
         start = time.perf_counter()
-        done.append(run(case, given) if isinstance(case, Case) else case)
+        try:
+            done.append(run(case, given) if isinstance(case, Case) else case)
+        except RuntimeError as error:  # the other cases are run all the same
+            done.append(
+                {"case": case.name if isinstance(case, Case) else "", "left_out": str(error).partition("\n")[0]}
+            )
         print(json.dumps(done[-1]), f"{time.perf_counter() - start:.1f} s", flush=True)
         content = {"data": given.data, "environment": environment(torch.device(given.device)), "cases": done}
         given.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -69,7 +69,7 @@ STAND_INS = {"A", "B", "D", "…"}
 # What pages write for a seed.
 SEED = "S"
 # Pages to look things up in, and pages of measurements, may be long.
-LONG = ("docs/reference/", "docs/evidence/")
+LONG = ("docs/reference/", "docs/evidence/", "docs/results/")
 # Fields of a result whose own keys are names of classes, stages or criteria.
 FREE_KEYS = ("gained_from", "lost_to", "seconds", "criteria", "targets", "limits")
 

@@ -97,3 +97,21 @@ def _autocast(net, x):
 def test_a_convolution_of_one_image_without_a_batch():
     x, w = draw(3, 4, 4), draw(2, 3, 2, 2, seed=1)
     assert torch.equal(within(F.conv2d)(x, w), F.conv2d(x, w))
+
+
+def test_a_hard_sigmoid_has_second_derivatives():
+    """As in MobileNetV3; PyTorch's own has none."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Hardsigmoid(inplace=True), nn.Linear(5, 3)).double()
+    inputs, labels = 3 * torch.randn(12, 4, dtype=torch.float64), torch.arange(12) % 3
+    product = hs.Hessian(net, hs.as_labelled((inputs, labels)))
+    space = hs.parameter_space(net)
+
+    def loss(flat):
+        w1, b1, w2, b2 = space.split(flat)
+        hidden = ((inputs @ w1.T + b1 + 3) / 6).clamp(0, 1)
+        return nn.functional.cross_entropy(hidden @ w2.T + b2, labels)
+
+    dense = torch.func.hessian(loss)(space.flatten([p.detach() for p in net.parameters()]))
+    vector = torch.randn(space.dimension, dtype=torch.float64)
+    assert torch.allclose(product @ vector, dense @ vector)

@@ -13,7 +13,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int
 
 
 def same(one, other):
-    return all(torch.equal(one[n].view(torch.uint8), other[n].view(torch.uint8)) for n in one)
+    return all(torch.equal(one[n].reshape(-1).view(torch.uint8), other[n].reshape(-1).view(torch.uint8)) for n in one)
 
 
 @settings(deadline=None)

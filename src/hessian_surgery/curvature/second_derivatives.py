@@ -175,6 +175,11 @@ def _normalize(
     return _Affine.apply(input, scale, bias - running_mean * scale, transposed)
 
 
+def _hard_sigmoid(transposed: bool, input: Tensor, inplace: bool = False) -> Tensor:
+    """PyTorch's own, which MobileNetV3 has, lacks a second derivative."""
+    return F.relu6(input + 3) / 6
+
+
 def _foreign(input: Tensor, weight: Tensor | None) -> bool:
     """Whether PyTorch does more than the plain operation: autocast, mixed dtypes, vmap."""
     mixed = weight is not None and weight.dtype != input.dtype
@@ -187,11 +192,16 @@ def _pair(value: int | tuple[int, ...]) -> list[int]:
     return both * 2 if len(both) == 1 else both
 
 
-_REPLACED: dict[Any, Callable[..., Tensor]] = {F.conv2d: _convolve, F.batch_norm: _normalize}
+_REPLACED: dict[Any, Callable[..., Tensor]] = {
+    F.conv2d: _convolve,
+    F.batch_norm: _normalize,
+    F.hardsigmoid: _hard_sigmoid,
+}
 
 
 class cheap_second_derivatives(TorchFunctionMode):
-    """A block in which `conv2d` and evaluation-mode `batch_norm` are this file's; same values.
+    """A block in which some functions are this file's: `conv2d`, evaluation-mode `batch_norm`, and
+    `hardsigmoid`; with the same values.
 
     Args:
         transposed: gradients Jᵀu will be differentiated in u, the vector pulled back, and in
@@ -205,7 +215,7 @@ class cheap_second_derivatives(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Replace the two functions; PyTorch calls this for every function of its own."""
+        """Replace these functions; PyTorch calls this for every function of its own."""
         if func in _REPLACED:
             return _REPLACED[func](self._transposed, *args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))

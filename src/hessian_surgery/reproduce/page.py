@@ -1,5 +1,6 @@
 """An item's page: the paper's numbers beside ours, as Markdown."""
 
+from textwrap import fill
 from typing import Any
 
 
@@ -7,15 +8,15 @@ def item_page(content: dict[str, Any], figure: bool) -> str:
     """The page of one item, from the contents of its JSON, which may hold a `note` on the run."""
     name = content["item"]
     lines = [f"# {content['paper'].capitalize()}: {content['title']}", ""]
-    lines += [f"`{content['command']}` → [{name}.json]({name}.json)", ""]
+    lines += [f"`{content['command']}`", f"→ [{name}.json]({name}.json)", ""]
     lines += [f"{_splits(content)}; {content['seconds']:.0f} s on {_machine(content)}.", ""]
-    lines += [content["note"], ""] if "note" in content else []
+    lines += [fill(content["note"], 100), ""] if "note" in content else []
     if figure:
         lines += [f"![{content['title']}]({name}.svg)", ""]
     lines += ["| | the paper | ours | verdict |", "|---|---|---|---|"]
     lines += [_line(row) for row in content["rows"]]
     rules = list(dict.fromkeys(f"{row['verdict']}: {row['why']}" for row in content["rows"]))
-    return "\n".join([*lines, "", *(f"- {rule}" for rule in rules)]) + "\n"
+    return "\n".join([*lines, "", *(fill(f"- {rule}", 100, subsequent_indent="  ") for rule in rules)]) + "\n"
 
 
 def overview(contents: list[dict[str, Any]]) -> str:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import LOCK, append_text, claimed, read_json, write_text, written_beside
+from hessian_surgery.files import LOCK, append_text, claimed, write_text, written_beside
+from hessian_surgery.stored import read_json
 from hessian_surgery.weights.tensorfile import save_tensors
 
 

@@ -1,5 +1,5 @@
 """`python -m hessian_surgery`."""
 
-from hessian_surgery.cli.main import main
+from hessian_surgery.cli.start import start
 
-main()
+start()

@@ -1,14 +1,21 @@
 """Errors that are the input's fault."""
 
+from hessian_surgery.plain_text import message
+
 
 class InputError(ValueError):
     """The input is at fault. The command line prints it in one line and exits with 2.
+
+    Whatever it quotes, it has no control character and at most 480 letters.
 
     Example:
         >>> hs.SurgeryConfig(budget=2)
         Traceback (most recent call last):
         hessian_surgery.errors.InputError: budget: got 2; it must be a fraction between 0 and 1
     """
+
+    def __init__(self, text: object) -> None:
+        super().__init__(message(str(text)))
 
 
 class FileError(InputError):

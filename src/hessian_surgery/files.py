@@ -15,7 +15,8 @@ from typing import Any
 from safetensors import SafetensorError
 
 from hessian_surgery.distributed import together, wait_for_all
-from hessian_surgery.errors import FileError, InputError
+from hessian_surgery.errors import FileError
+from hessian_surgery.plain_text import in_json, reason
 from hessian_surgery.ranks import present
 
 # Names that nobody else gives to a file: a lock, and files that are half written.
@@ -46,8 +47,7 @@ def written_beside(path: Path) -> Iterator[Path]:
             # torch.save raises a RuntimeError if the disk is full.
             if isinstance(error, RuntimeError) and not beside.exists():
                 raise
-            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-            raise FileError(f"out: {path} cannot be written: {reason}") from error
+            raise FileError(f"out: {path} cannot be written: {reason(error)}") from error
         finally:
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
@@ -131,18 +131,7 @@ def append_text(path: Path, text: str, overwrite: bool = False) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file, indented, with non-ASCII letters as they are."""
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def read_json(path: Path, argument: str) -> dict[str, Any]:
-    """Read a JSON file that holds an object."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{argument}: {path} cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{argument}: {path} does not hold a JSON object")
-    return content
+    write_text(path, in_json(json.dumps(content, indent=1, ensure_ascii=False)) + "\n")
 
 
 @contextmanager

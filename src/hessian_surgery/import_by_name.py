@@ -3,10 +3,13 @@
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hessian_surgery.errors import InputError
+from hessian_surgery.plain_text import reason
 
 
 def import_object(spec: str, argument: str) -> Callable[..., Any]:
@@ -16,8 +19,9 @@ def import_object(spec: str, argument: str) -> Callable[..., Any]:
         sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{argument}: {spec!r} is not built in and cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # a user's module may do anything
+        why = _where(error)
+        raise InputError(f"{argument}: {spec!r} is not built in and cannot be imported: {why}") from error
     if not callable(found):
         raise InputError(f"{argument}: {spec} is a {type(found).__name__}; it must be a function or a class")
     return found
@@ -32,7 +36,22 @@ def call_object(spec: str, argument: str) -> Any:
         raise InputError(f"{argument}: {spec} must be callable without arguments, but: {error}") from error
     except ValueError:  # a built-in without a signature
         pass
-    return function()
+    try:
+        return function()
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{argument}: {spec} failed: {_where(error)}") from error
+
+
+def _where(error: BaseException) -> str:
+    """What went wrong in a user's code, and in which line of it."""
+    if isinstance(error, SyntaxError):
+        return f"{error.msg} ({error.filename}, line {error.lineno})"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    last = frames[-1]
+    own = Path(__file__).name == Path(last.filename).name
+    return reason(error) if own else f"{type(error).__name__}: {reason(error)} ({last.filename}, line {last.lineno})"
 
 
 def import_extra(package: str, argument: str, extra: str) -> Any:

@@ -6,19 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-# Characters that HTML forbids. It allows tabs and line ends, which become spaces.
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from hessian_surgery.plain_text import one_line, visible
 
 
 def text(value: object) -> str:
-    """Write a value as text: escaped, on one line, and valid as UTF-8."""
-    whole = CONTROLS.sub("\N{REPLACEMENT CHARACTER}", writable(str(value)))
-    return html.escape(" ".join(whole.split()), quote=True)
-
-
-def writable(value: str) -> str:
-    """Replace what UTF-8 cannot hold, such as bytes of a file name in another encoding."""
-    return value.encode("utf-8", "replace").decode("utf-8")
+    """Write a value as text: escaped, on one line, and without characters that do not show."""
+    return html.escape(one_line(str(value)), quote=True)
 
 
 def minus(numbers: str) -> str:
@@ -38,7 +31,7 @@ def short(value: object, length: int) -> str:
 
 def shortened(value: object, length: int) -> str:
     """Cut a name to one line of at most `length` letters, without escaping it."""
-    whole = " ".join(str(value).split())
+    whole = one_line(str(value))
     return whole if len(whole) <= length else whole[: length - 1] + "…"
 
 
@@ -131,5 +124,5 @@ def embedded(data: Any, place: str) -> str:
 
 
 def _verbatim(command: str) -> str:
-    """Escape text that will be copied, and change nothing else."""
-    return html.escape(writable(command), quote=True)
+    """Escape text that will be copied; spaces stay as they are."""
+    return html.escape(visible(command), quote=True)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
+from hessian_surgery.plain_text import one_line
+
 # Letters of a whole repr, and of one text in it; values of a list that are written out.
 LONGEST = 400
 TEXT = 60
@@ -63,5 +65,5 @@ def _few(values: Any) -> str:
 
 
 def _cut(text: str) -> str:
-    whole = " ".join(text.split())
+    whole = one_line(text)
     return whole if len(whole) <= TEXT else whole[: TEXT - 1] + "…"

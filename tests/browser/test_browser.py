@@ -14,6 +14,7 @@ from thousand import save_thousand
 import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.model.smallnet import SmallNet
+from hessian_surgery.plain_text import one_line
 from hessian_surgery.weights.tensorfile import save_tensors
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
@@ -252,7 +253,7 @@ def test_a_followed_class_moves_with_the_slider(reports, visit):
 def test_hostile_names_are_shown_as_they_are(reports, visit):
     found = visit(reports / "hostile/report.html")
     shown = found.page.locator("table.classes tbody th").all_inner_texts()
-    assert {" ".join(name.replace("\x00", "\ufffd").split()) for name in HOSTILE} == set(shown)
+    assert {one_line(name) for name in HOSTILE} == set(shown)
     assert found.page.evaluate("document.scripts.length") == 2
 
 

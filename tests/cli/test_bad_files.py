@@ -87,7 +87,7 @@ def wider(path, weights):
 
 
 FILES = [
-    (truncated, "cannot be read, it may be truncated"),
+    (truncated, "it may be truncated"),
     (truncated_torch, "cannot be read, it may be truncated"),
     (empty_file, "cannot be read, it may be truncated"),
     (old_format_cut, "cannot be read, it may be truncated"),

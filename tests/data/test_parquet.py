@@ -90,6 +90,41 @@ def test_bad_files_are_named(tmp_path):
         Preprocessing(std=(1, 0, 1))
 
 
+ODD = {
+    "labels that are texts": (
+        pa.array(["a", "b"]),
+        {"_type": "ClassLabel", "names": ["a", "b"]},
+        "are string; give whole",
+    ),
+    "labels that are missing": (pa.array([0, None]), {"_type": "ClassLabel"}, "has 1 images without a label"),
+    "names that are numbers": (pa.array([0, 1]), {"_type": "ClassLabel", "names": [1, 2]}, "names.0. is 1; it must be"),
+    "a name instead of names": (pa.array([0, 1]), {"_type": "ClassLabel", "names": "ab"}, "names is 'ab'; it must be"),
+    "a label in the billions": (pa.array([0, 3 * 10**8]), {"_type": "ClassLabel"}, "a label is 300000000"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_labels_are_refused(tmp_path, case):
+    labels, feature, words = ODD[case]
+    table = pa.table({"image": pa.array([png((1, 1, 1))] * 2, pa.binary()), "label": labels})
+    said = {"info": {"features": {"image": {"_type": "Image"}, "label": feature}}}
+    path = tmp_path / "test.parquet"
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(said)}), path)
+    with pytest.raises(hs.InputError, match=words):
+        read_parquet([path], Preprocessing())
+
+
+@pytest.mark.parametrize("metadata", ["[]", "no json", '{"info": null}', '{"info": {"features": [1]}}', "[" * 10**5])
+def test_metadata_that_says_nothing_is_ignored(tmp_path, metadata):
+    table = pa.table({"image": pa.array([png((1, 1, 1)), None], pa.binary()), "label": pa.array([0, 1])})
+    path = tmp_path / "test.parquet"
+    pq.write_table(table.replace_schema_metadata({"huggingface": metadata}), path)
+    data = read_parquet([path], Preprocessing())
+    assert data.classes == ("0", "1")
+    with pytest.raises(hs.InputError, match="holds no bytes; give encoded images"):
+        data.inputs()
+
+
 @pytest.mark.parametrize("name", ["cifar10", "ham10000"])
 def test_real_data(shared, name):
     data = read_parquet(parquet_files(shared / "data" / name, "test"), Preprocessing())

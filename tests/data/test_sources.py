@@ -259,6 +259,11 @@ def test_isic_with_a_test_table(isic):
         ([("ISIC_000", 1.0, 1.0, 0.0)], "line 2: give 'image' and one diagnosis that is 1"),
         ([("ISIC_000", "yes", 0.0, 0.0)], "line 2: a diagnosis is not a number"),
         ([("ISIC_999", 1.0, 0.0, 0.0)] * 1, "has a diagnosis of ISIC_999 but no such image"),
+        ([("ISIC_000", 1.0, 0.0, 0.0)] * 2, "line 3: 'ISIC_000' has a line already"),
+        ([("ISIC_000", "nan", 1.0, 0.0)], "line 2: give 'image' and one diagnosis that is 1"),
+        ([("ISIC_000", 1.0, 0.0, 0.0, 7)], "line 2: a diagnosis is not a number"),
+        ([("x" * 200_000, 1.0, 0.0, 0.0)], "cannot be read as a table: field larger"),
+        ([("ISIC_000", 1.0, 0.0, 0.0)], "leaves no image for one of its parts"),
         ([], "has no rows"),
     ],
 )

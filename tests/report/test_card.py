@@ -4,6 +4,7 @@ from runs import HOSTILE, make_run, renamed
 
 import hessian_surgery as hs
 from conftest import operate
+from hessian_surgery.plain_text import one_line
 from hessian_surgery.report.card import model_card
 
 
@@ -26,7 +27,7 @@ def test_the_head_is_what_hugging_face_reads(run):
     after = run.findings.heldout.metrics()[1]
     assert metrics["accuracy"] == pytest.approx(after.accuracy, abs=1e-6)
     for title, value in zip(run.classes, after.per_class, strict=True):
-        assert metrics[f"accuracy of class {' '.join(title.split())}"] == pytest.approx(value, abs=1e-6)
+        assert metrics[f"accuracy of class {one_line(title)}"] == pytest.approx(value, abs=1e-6)
     assert len(metrics) == 14
 
 

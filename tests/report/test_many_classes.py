@@ -22,6 +22,7 @@ from hessian_surgery.evidence.effective_rank import analyse
 from hessian_surgery.markup import text
 from hessian_surgery.operation.forecast import Expected, Forecast
 from hessian_surgery.paper.diagnosis import Diagnosis, SpikeDiagnosis
+from hessian_surgery.plain_text import one_line
 from hessian_surgery.report.card import model_card
 from hessian_surgery.report.deciles import decile_note
 from hessian_surgery.report.diagnosis_page import diagnosis_page
@@ -131,7 +132,7 @@ def test_hostile_names_of_many_classes_are_only_names():
     page = run_page(run)
     assert {"b", "i", "img"}.isdisjoint(Outline(page).tags)
     assert page.count("<script") == page.count("</script") == 3
-    assert embedded(page, "class-data")["names"] == [" ".join(name.split()) for name in names]
+    assert embedded(page, "class-data")["names"] == [one_line(name) for name in names]
 
 
 def test_console_markdown_and_card_show_groups_and_the_most_changed(run):

@@ -208,7 +208,10 @@ def test_a_run_is_read_again_as_it_was(outcome, tmp_path):
 
 def test_a_comparison_of_other_classes_is_refused(outcome, tmp_path):
     save_run(outcome, tmp_path / "run", INPUTS)
-    (tmp_path / "compare.json").write_text('{"classes": ["cat"], "schema_version": 2}')
+    base = {"accuracy": 0.5, "sigma": 0.1, "worst": 0.4, "balanced_accuracy": 0.5}
+    front = {"schema_version": 2, "classes": ["cat"], "images": 9, "headline": 0.0, "base": base, "methods": []}
+    front |= {"bias_shares": {}, "splits": 1, "advice": {"sentence": ""}, "inputs": {}, "environment": {}, "seed": 0}
+    (tmp_path / "compare.json").write_text(json.dumps(front))
     with pytest.raises(hs.InputError, match=r"comparison: .* has other classes than .*; give a comparison of the same"):
         hs.write_report(tmp_path / "run", comparison=tmp_path)
 

@@ -21,6 +21,7 @@ from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.head import find_head
 from hessian_surgery.model.losses import Loss
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Progress
 
@@ -119,6 +120,7 @@ class _Job:
     phases: tuple[_Phase, ...]
 
 
+@in_plain_modes
 def finetune(
     model: nn.Module | Classifier,
     data: Data,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.directions.family import Directions
@@ -94,10 +93,7 @@ def load_logits(path: Path) -> ModelOutputs:
         >>> hs.load_logits(Path("logits.safetensors")).logits.shape
         torch.Size([600, 3])
     """
-    try:
-        tensors, metadata = read_tensors(path)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"logits: {path} cannot be read as safetensors: {error}") from error
+    tensors, metadata = read_tensors(path, "logits")
     missing = next((name for name in ("logits", "labels") if name not in tensors), None)
     if missing:
         raise InputError(f"logits: {path} has no {missing!r}; it must hold logits (N, C) and labels (N,)")

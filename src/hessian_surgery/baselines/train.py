@@ -20,6 +20,7 @@ from hessian_surgery.files import claimed
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Progress
 from hessian_surgery.weights.tensorfile import weights_sha256
@@ -71,6 +72,7 @@ class TrainConfig(EpochsConfig):
         return self.learning_rate * risen * (1 + math.cos(math.pi * step / steps)) / 2
 
 
+@in_plain_modes
 def train(
     model: nn.Module | Classifier,
     data: Data,

@@ -16,6 +16,7 @@ from hessian_surgery.model.classifier import Classifier, deterministic_kernels
 from hessian_surgery.model.losses import Loss, check_loss, make_loss
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
+from hessian_surgery.type_check import require_types
 from hessian_surgery.types import Progress
 
 
@@ -32,6 +33,7 @@ class EpochsConfig:
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
+        require_types(self)
         rate = self.learning_rate
         check_loss(self.loss)
         require(self.epochs >= 1, "epochs", self.epochs, "at least 1")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hessian_surgery.baselines.training_step import Training
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import FileError
+from hessian_surgery.stored import blamed_on
 from hessian_surgery.weights.tensorfile import read_checked, save_checked, weights_sha256
 
 
@@ -51,18 +51,16 @@ def load_state(folder: Path, module: nn.Module, identity: str) -> tuple[int, dic
     """
     if not _path(folder).exists():
         return 0, {}
-    try:
-        tensors, metadata = read_checked(_path(folder))
+    with blamed_on(f"folder: {_path(folder)}"):
+        tensors, metadata = read_checked(_path(folder), "folder")
         theirs = metadata["identity"]
         epochs = int(metadata["epochs"])
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise FileError(f"folder: {_path(folder)} cannot be read: {error}") from error
     if theirs != identity:
         raise FileError(
             f"folder: {folder} holds a training with other options, starting weights, images or labels; "
             "give the same ones again, delete it, or choose another place"
         )
-    with torch.no_grad():
+    with torch.no_grad(), blamed_on(f"folder: {_path(folder)}"):
         for name, tensor in own_tensors(module).items():
             tensor.copy_(tensors[f"module.{name}"])
     return epochs, {name: tensor for name, tensor in tensors.items() if name.startswith("optimizer.")}

@@ -5,10 +5,12 @@ A command's function is imported when it is called, so that `--help` needs no to
 
 import importlib
 import inspect
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import typer
@@ -16,8 +18,16 @@ from typer.core import TyperCommand
 
 from hessian_surgery.cli.groups import GROUPS
 from hessian_surgery.cli.option_names import as_options
+from hessian_surgery.cli.output import print_notes
 from hessian_surgery.errors import InputError
+from hessian_surgery.plain_text import HIDDEN
 from hessian_surgery.ranks import launched, present
+
+# Bytes of a name in a path that is read, and in one that is written, beside which files with longer
+# names are made; and of a whole path.
+READ, WRITTEN, WHOLE = 255, 200, 3500
+# The exit code that shells expect of a program that Ctrl-C has ended.
+INTERRUPTED = 130
 
 
 class GroupedCommand(TyperCommand):
@@ -56,6 +66,26 @@ def _joined() -> AbstractContextManager[object]:
     return joined
 
 
+def check_arguments(words: Sequence[str]) -> None:
+    """Refuse what no file or class is called, before it is repeated in any message."""
+    for number, word in enumerate(words, start=1):
+        found = HIDDEN.search(word)
+        if found:
+            raise InputError(
+                f"argument {number}: {word!r} holds {found.group()!a}, a control character or a byte that is no "
+                "UTF-8; rename what it names"
+            )
+
+
+def check_path(value: object, option: str) -> None:
+    """Refuse a path that the system would refuse, for its length, after hours of work."""
+    if isinstance(value, Path):
+        longest = WRITTEN if option in ("out", "figures") else READ
+        name = max(value.parts, key=lambda part: len(os.fsencode(part)), default="")
+        if len(os.fsencode(name)) > longest or len(os.fsencode(value)) > WHOLE:
+            raise InputError(f"{option}: {value} is too long; give names of at most {longest} bytes, {WHOLE} in all")
+
+
 def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str, shared: bool = False) -> None:
     """Register a command.
 
@@ -72,13 +102,20 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str, 
         if not shared and not present().writes:
             return
         module, _, function = place.partition(":")
-        with _loading():
-            run = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
         try:
+            for option, value in given.items():
+                for path in value if isinstance(value, list) else [value]:
+                    check_path(path, option)
+            with _loading():
+                run = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
             with _joined() if shared else nullcontext():
                 run(kind(**given))
         except InputError as error:
             raise InputError(as_options(str(error), kind)) from error
+        except KeyboardInterrupt as stop:
+            # A command that can be continued says so.
+            print_notes([str(stop) or "interrupted"])
+            raise typer.Exit(INTERRUPTED) from stop
         except RuntimeError as error:
             if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported here
                 raise

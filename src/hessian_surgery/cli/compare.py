@@ -64,8 +64,8 @@ def compare(options: CompareOptions) -> None:
     with writing(out, OUTPUT) if out else nullcontext():
         try:
             fronts, opened = _compare(options, protocol)
-        except KeyboardInterrupt:
-            print_notes([f"interrupted; the same command continues the trainings in {out}" if out else "interrupted"])
+        except KeyboardInterrupt as stop:
+            stop.args = (f"interrupted; the same command continues the trainings in {out}",) if out else ()
             raise
         content = fronts_dict(fronts, protocol, recorded_options(options), time.perf_counter() - started)
         images = {f"{name} {fronts.noun}": part["sha256"] for name, part in fronts.data.items() if part["sha256"]}

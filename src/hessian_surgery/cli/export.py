@@ -10,13 +10,13 @@ from hessian_surgery.cli.output import print_json, print_notes, results
 from hessian_surgery.cli.run_options import ExportOptions
 from hessian_surgery.data.sources import HUGGING_FACE
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import read_json
 from hessian_surgery.operation.outcome import read_result
 from hessian_surgery.report.provenance import ran_as_command
 from hessian_surgery.serve.export import ONNX, check_file, check_onnx
 from hessian_surgery.serve.export import export as export_model
 from hessian_surgery.serve.onnx_bias import biases_of_run, patch_onnx, patched_file
 from hessian_surgery.serve.onnx_runtime import require_onnx
+from hessian_surgery.stored import read_json
 from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 
 

@@ -23,6 +23,7 @@ from hessian_surgery.model.smallnet import SmallNet, train_smallnet
 from hessian_surgery.model.vision import OwnPreprocessing, VisionModel, build_vision, find_vision
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.parse_numbers import parse_numbers
+from hessian_surgery.plain_text import reason
 from hessian_surgery.ranks import present
 from hessian_surgery.weights.checkpoint import Checkpoint, load_weights, read_checkpoint
 
@@ -168,10 +169,10 @@ def choose_device(name: str | None) -> torch.device:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         if device.type == "cuda" and device.index is None and present().joined:
             device = torch.device("cuda", present().local % torch.cuda.device_count())
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device: {name!r} cannot be used: {str(error).splitlines()[0]}; give cpu or cuda") from error
-    return device
+        torch.zeros(1, device=device).item()  # also refuses the meta device, which holds no values
+    except Exception as error:  # each kind of device has its own
+        raise InputError(f"device: {name!r} cannot be used: {reason(error)}; give cpu or cuda") from error
+    return torch.device("cpu") if device.type == "cpu" else device
 
 
 def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool, encoding: Encoding) -> tuple[str, ...]:
@@ -198,7 +199,7 @@ def _remarks(options: InputOptions, checkpoint: Checkpoint | None, fresh: bool, 
 def _outputs(checkpoint: Checkpoint | None, classes: int) -> int:
     """Count the outputs of a built-in model: the checkpoint's, or one for each class."""
     bias = checkpoint.weights.get("fc.bias") if checkpoint else None
-    return classes if bias is None else len(bias)
+    return len(bias) if bias is not None and bias.ndim == 1 else classes
 
 
 def _encoding(

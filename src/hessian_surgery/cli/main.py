@@ -1,15 +1,15 @@
 """The command line. Exit codes: 0 done, 2 bad input, 3 not accepted, 1 other errors."""
 
+import io
+import os
 import signal
 import sys
 import time
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from hessian_surgery.cli.command import add_command
+from hessian_surgery.cli.command import add_command, check_arguments
 from hessian_surgery.cli.compare_options import CompareOptions
 from hessian_surgery.cli.diagnose_options import DiagnoseOptions
 from hessian_surgery.cli.operate_options import OperateOptions
@@ -32,7 +32,9 @@ from hessian_surgery.cli.study_options import (
 )
 from hessian_surgery.cli.train_options import TrainOptions
 from hessian_surgery.errors import InputError, RankLost
+from hessian_surgery.plain_text import message, reason
 from hessian_surgery.ranks import Ranks, acting, launched
+from hessian_surgery.terminal import SafeConsole, safe
 from hessian_surgery.version import __version__
 
 # Commands whose work the ranks of a `torchrun` share.
@@ -168,6 +170,9 @@ app.add_typer(studies, name="study")
 
 def main() -> None:
     """Run the command line. Bad input gives one line on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
+            stream.reconfigure(errors="backslashreplace")
     asked_to_end = []
 
     def end(*_: object) -> None:
@@ -179,25 +184,45 @@ def main() -> None:
         # Other ranks have written nothing, and end at once.
         usual = signal.signal(signal.SIGTERM, end if ranks.writes else signal.SIG_DFL)
         try:
-            app()
-        except InputError as error:
-            _end(ranks, str(error), 2)
-        except RankLost as error:
-            _end(ranks, f"{error}; give the same command again to go on, operate with --resume", 1)
-        except SystemExit:
-            if asked_to_end:
-                sys.exit(128 + signal.SIGTERM)
-            raise
+            code = _run(ranks)
+            sys.stdout.flush()
+        except OSError as error:
+            # Nothing more can be written there, and the interpreter must not try at its end.
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the end)
+            code = 1 if isinstance(error, BrokenPipeError) else _say(ranks, f"no output: {reason(error)}", 1)
         finally:
             signal.signal(signal.SIGTERM, usual)
+    sys.exit(128 + signal.SIGTERM if asked_to_end and code else code)
 
 
-def _end(ranks: Ranks, message: str, code: int) -> None:
-    """Tell of an error in one line, and end this process."""
+def _run(ranks: Ranks) -> int:
+    """Run a command; return the exit code."""
+    try:
+        check_arguments(sys.argv[1:])
+        return app(standalone_mode=False) or 0
+    except InputError as error:
+        return _say(ranks, str(error), 2)
+    except RankLost as error:
+        return _say(ranks, f"{error}; give the same command again to go on, operate with --resume", 1)
+    except Exception as error:
+        # Typer's own errors are of another class in each version; all know what to say.
+        if not hasattr(error, "format_message"):
+            raise
+        context = getattr(error, "ctx", None)
+        said = error.format_message()
+        if context is not None and said == context.get_help():
+            print(said, file=sys.stderr)
+        else:
+            place = "hessian-surgery" if context is None else context.command_path
+            print(f"Try '{place} --help' for help.\nError: {message(said, 400)}", file=sys.stderr)
+        return int(getattr(error, "exit_code", 2))
+
+
+def _say(ranks: Ranks, text: str, code: int) -> int:
+    """Tell of an error in one line; return the exit code."""
     before = ""
     if not ranks.writes:
         time.sleep(GRACE)
         before = f"rank {ranks.rank}: "
-    line = f"[bold red]error:[/] {before}{escape(message)}"
-    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
-    sys.exit(code)
+    SafeConsole(stderr=True).print(f"[bold red]error:[/] {before}{safe(text)}", highlight=False, soft_wrap=True)
+    return code

@@ -130,8 +130,8 @@ def operate_on(
                 front=front,
                 observer=terminal,
             )
-    except KeyboardInterrupt:
-        print_notes(["interrupted; give the same command with --resume to continue"])
+    except KeyboardInterrupt as stop:
+        stop.args = ("interrupted; give the same command with --resume to continue",)
         raise
     outcome = _with_options(outcome)
     patch = outcome.patch(checkpoint)

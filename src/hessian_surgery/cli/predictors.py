@@ -8,17 +8,19 @@ from typing import Any
 from hessian_surgery.cli.configs import choose_search
 from hessian_surgery.cli.folders import Output, writing
 from hessian_surgery.cli.inputs import choose_device, open_model
-from hessian_surgery.cli.output import notes, print_json, print_notes
+from hessian_surgery.cli.output import notes, print_json, print_notes, print_text
 from hessian_surgery.cli.study_options import PredictorsOptions
 from hessian_surgery.comparison.entries import parse_entry
 from hessian_surgery.curvature.search import SpikeSearch
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import read_json, write_json, write_text
+from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.progress import ShownProgress
+from hessian_surgery.page_shapes import CompareShape, DiagnosisShape
 from hessian_surgery.report.figure_style import save_figure
+from hessian_surgery.stored import blamed_on, checked, read_json
 from hessian_surgery.studies.model_zoo import RECIPES, train_net
 from hessian_surgery.studies.predictors import Case, examine_model, load_cases, make_case
 from hessian_surgery.studies.predictors_report import describe, draw, to_markdown
@@ -59,7 +61,7 @@ def study_predictors(options: PredictorsOptions) -> None:
     if options.as_json:
         print_json(content)
     else:
-        print(describe(result))
+        print_text(describe(result))
     print_notes([f"predictors.json, .md and .svg: {options.out}"])
 
 
@@ -138,9 +140,15 @@ def _files(options: PredictorsOptions) -> Iterator[Case]:
                 f"diagnosis: {one} and {other} are not what diagnose --spikes auto --json and compare --json print; "
                 "give their output"
             )
-        named = comparison["inputs"]
+        checked(diagnosis, f"diagnosis: {one}", DiagnosisShape)
+        checked(comparison, f"comparison: {other}", CompareShape)
+        named = comparison.get("inputs")
+        named = {key: str(value) for key, value in named.items()} if isinstance(named, dict) else {}
         group = _group(named.get("data", other.stem))
-        yield make_case(f"{named.get('model', 'smallnet')}, {group}", group, diagnosis, comparison, options.method)
+        title = f"{named.get('model', 'smallnet')}, {group}"
+        with blamed_on(f"comparison: {other} (or {one})"):
+            case = make_case(title, group, diagnosis, comparison, options.method)
+        yield case
 
 
 def _group(spec: str) -> str:

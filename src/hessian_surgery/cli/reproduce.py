@@ -12,13 +12,14 @@ from hessian_surgery.cli.inputs import choose_device
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.reproduce_options import ReproduceOptions
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import claimed, read_json, write_json, write_text
+from hessian_surgery.files import claimed, write_json, write_text
 from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.reproduce.catalogue import CATALOGUE, choose_items
 from hessian_surgery.reproduce.item import Item
 from hessian_surgery.reproduce.page import overview, row_cells
 from hessian_surgery.reproduce.run import Reproduction, run_items
 from hessian_surgery.reproduce.starts import QUICK, Start, find_start
+from hessian_surgery.stored import read_json
 
 # The file that says what a folder's results are about.
 INPUTS = "inputs.json"

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from hessian_surgery.comparison.advice import advise
@@ -22,6 +21,7 @@ from hessian_surgery.report.deciles import FORMED, HEAD, decile_note, decile_row
 from hessian_surgery.report.diagnosis_page import PAIRS
 from hessian_surgery.report.figure_data import weakest_and_strongest
 from hessian_surgery.report.markdown import main_flows, summary_rows
+from hessian_surgery.terminal import safe
 
 COLOURS = {"good": "green", "mixed": "yellow", "bad": "red", "plain": "yellow"}
 
@@ -43,7 +43,7 @@ def print_findings(console: Console, findings: Findings) -> None:
         low, high = (100 * end for end in after.interval[j])
         test = tests.per_class[j]
         table.add_row(
-            escape(images.classes[j]),
+            safe(images.classes[j]),
             str(before.count[j]),
             f"{100 * before.per_class[j]:.1f}",
             f"{100 * after.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]",
@@ -58,23 +58,23 @@ def print_findings(console: Console, findings: Findings) -> None:
         console.print(f"[dim]{findings.said(decile_note(findings))}[/]\n", highlight=False)
     console.print(_summary(findings))
     if findings.note:
-        console.print(f"[bold]{escape(findings.note)}[/]", highlight=False)
+        console.print(f"[bold]{safe(findings.note)}[/]", highlight=False)
     for flow in main_flows(tests):
-        console.print(f"[dim]{escape(str(flow))}[/]", highlight=False)
+        console.print(f"[dim]{safe(str(flow))}[/]", highlight=False)
     _print_warnings(console, findings.warnings)
     colour = COLOURS[findings.verdict.tone]
-    console.print(f"[bold {colour}]{escape(findings.verdict.sentence)}[/]", highlight=False)
+    console.print(f"[bold {colour}]{safe(findings.verdict.sentence)}[/]", highlight=False)
 
 
 def _print_answer(console: Console, findings: Findings) -> None:
     """The headline, the same in plain words, and each part of the answer."""
     colour = COLOURS[findings.verdict.tone]
-    console.print(f"[bold {colour}]{escape(findings.verdict.headline)}[/]", highlight=False)
-    console.print(escape(findings.plain), highlight=False)
+    console.print(f"[bold {colour}]{safe(findings.verdict.headline)}[/]", highlight=False)
+    console.print(safe(findings.plain), highlight=False)
     for title, lines in answer_parts(findings):
         console.print(f"[bold]{title}[/]", highlight=False)
         for line in lines:
-            console.print(f"  {escape(line)}", highlight=False)
+            console.print(f"  {safe(line)}", highlight=False)
     console.print()
 
 
@@ -83,9 +83,9 @@ def _deciles(findings: Findings) -> Table:
     groups = Table(box=None, padding=(0, 1, 0, 0))
     for i, heading in enumerate(HEAD):
         if i != FORMED:
-            groups.add_column(escape(heading), justify="right" if i else "left", no_wrap=True)
+            groups.add_column(safe(heading), justify="right" if i else "left", no_wrap=True)
     for row in decile_rows(findings.deciles):
-        groups.add_row(*(escape(cell) for i, cell in enumerate(row) if i != FORMED))
+        groups.add_row(*(safe(cell) for i, cell in enumerate(row) if i != FORMED))
     return groups
 
 
@@ -94,7 +94,7 @@ def _summary(findings: Findings) -> Table:
     for heading in ("", "before", "after", "change \\[95 % interval]"):
         summary.add_column(heading, justify="left")
     for row in summary_rows(findings):
-        summary.add_row(*map(escape, row))
+        summary.add_row(*map(safe, row))
     return summary
 
 
@@ -111,7 +111,7 @@ def describe_choices(choices: dict[str, Any], findings: Findings) -> str:
         how = f"{moved}, giving up at most {100 * choices['budget']:.2g} pp of accuracy"
     limit = max(findings.asked.limits.values(), default=choices["max_drop"])
     most = f"at most {100 * limit:.1f} pp lost"
-    return f"{how}; protected ({most}): {escape(protected)}"
+    return f"{how}; protected ({most}): {safe(protected)}"
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
@@ -133,7 +133,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
         low, high = (100 * end for end in diagnosis.metrics.interval[j])
         cells = [] if found is None else [_signed(found.sensitivity[i][j]) for i in spikes]
         accuracy = f"{100 * diagnosis.metrics.per_class[j]:.1f} [dim]\\[{low:.0f}, {high:.0f}][/]"
-        table.add_row(escape(diagnosis.classes[j]), accuracy, *cells)
+        table.add_row(safe(diagnosis.classes[j]), accuracy, *cells)
     console.print(table)
     if len(shown) < len(diagnosis.classes):
         words = f"the {MOST} weakest and the {MOST} strongest of {len(diagnosis.classes):,} classes"
@@ -141,8 +141,8 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     if found is not None:
         _print_structure(console, diagnosis, found)
     _print_warnings(console, diagnosis.warnings)
-    console.print(escape(diagnosis.forecast.sentence), highlight=False)
-    console.print(f"[bold]{escape(diagnosis.advice)}[/]", highlight=False)
+    console.print(safe(diagnosis.forecast.sentence), highlight=False)
+    console.print(f"[bold]{safe(diagnosis.advice)}[/]", highlight=False)
 
 
 def _print_structure(console: Console, diagnosis: Diagnosis, found: SpikeDiagnosis) -> None:
@@ -157,7 +157,7 @@ def _print_structure(console: Console, diagnosis: Diagnosis, found: SpikeDiagnos
         highlight=False,
     )
     for one, other in structure.entangled[:PAIRS]:
-        console.print(f"every spike moves {escape(one)} and {escape(other)} in opposite directions", highlight=False)
+        console.print(f"every spike moves {safe(one)} and {safe(other)} in opposite directions", highlight=False)
     if len(structure.entangled) > PAIRS:
         console.print(f"… and so {len(structure.entangled) - PAIRS:,} more pairs of classes", highlight=False)
 
@@ -197,7 +197,7 @@ def _print_stages(console: Console, cost: Cost) -> None:
     seconds = "" if cost.seconds is None else f"about {cost.seconds:,.0f} s in all; "
     console.print(f"{seconds}at most {sized(cost.total_bytes)} at a time, besides the model", highlight=False)
     for line in cost.spilled:
-        console.print(f"[yellow]note:[/] there is too little memory for {escape(line)}", highlight=False)
+        console.print(f"[yellow]note:[/] there is too little memory for {safe(line)}", highlight=False)
 
 
 def print_seconds(console: Console, stages: Sequence[Expected]) -> None:
@@ -206,7 +206,7 @@ def print_seconds(console: Console, stages: Sequence[Expected]) -> None:
     table.add_column("stage")
     table.add_column("seconds", justify="right")
     for stage in stages:
-        table.add_row(escape(stage.name), f"{stage.seconds:,.1f}")
+        table.add_row(safe(stage.name), f"{stage.seconds:,.1f}")
     console.print(table, highlight=False)
     console.print(f"about {sum(stage.seconds for stage in stages):,.0f} s in all", highlight=False)
 
@@ -218,7 +218,7 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
     console.print(
         f"The model as it is, on held-out halves: accuracy {base['accuracy']:.2f} %, σ {base['sigma']:.2f} pp, worst "
         f"class {base['worst']:.1f} %. Budgets hold on the calibration halves; all figures in percentage points, "
-        f"differences of σ without sampling noise. {escape(terms_sentence(fronts.terms))} "
+        f"differences of σ without sampling noise. {safe(terms_sentence(fronts.terms))} "
         f"{marks_note(fronts.terms)}\n",
         highlight=False,
     )
@@ -226,7 +226,7 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
     for title in ("method", "budget", "Δ acc", "σ", "worst", "largest loss", "σ against class bias"):
         shown.add_column(title, justify="left" if title in words else "right")
     for method, budget, change, sigma, worst, _, loss, against in table_rows(fronts):
-        shown.add_row(method, budget, change, sigma, worst, escape(loss), escape(against))
+        shown.add_row(method, budget, change, sigma, worst, safe(loss), safe(against))
     console.print(shown, highlight=False)
     _print_warnings(console, fronts.warnings)
     console.print(f"\n{advise(fronts).sentence}", highlight=False, markup=False)
@@ -234,7 +234,7 @@ def print_fronts(console: Console, fronts: Fronts) -> None:
 
 def _print_warnings(console: Console, warnings: tuple[str, ...]) -> None:
     for warning in warnings:
-        console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False)
+        console.print(f"[yellow]note:[/] {safe(warning)}", highlight=False)
 
 
 def _signed(value: float) -> str:

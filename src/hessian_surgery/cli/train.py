@@ -54,8 +54,8 @@ def train(options: TrainOptions) -> None:
             observer.stage("measuring", 0, 1)
             logits = finite_logits(opened.classifier, test)
             found = compute_metrics(logits.argmax(dim=1), test.labels, len(test.classes))
-    except KeyboardInterrupt:
-        print_notes(["interrupted; give the same command again to continue after the last whole epoch"])
+    except KeyboardInterrupt as stop:
+        stop.args = ("interrupted; give the same command again to continue after the last whole epoch",)
         raise
     metadata = _metadata(options, config, opened)
     save_tensors(options.out, opened.model.state_dict(), metadata)

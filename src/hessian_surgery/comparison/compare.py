@@ -34,8 +34,10 @@ from hessian_surgery.model.passes import choose_passes
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_surgery
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.progress import watched
+from hessian_surgery.plain_modes import in_plain_modes
 
 
+@in_plain_modes
 def compare(
     model: nn.Module | Classifier,
     *,
@@ -172,6 +174,7 @@ def _with_passes(model: ComparedModel) -> ComparedModel:
     return replace(model, classifier=passes.through(model.classifier), passes=passes)
 
 
+@in_plain_modes
 def compare_logits(
     outputs: ModelOutputs,
     protocol: Protocol | None = None,

@@ -11,6 +11,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
 from hessian_surgery.short_repr import short_repr
+from hessian_surgery.type_check import require_types
 
 Part: TypeAlias = Literal["all", "development", "final"]
 
@@ -64,6 +65,7 @@ class Protocol:
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name in ("splits", "epochs"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: got {getattr(self, name)}; it must be at least 1")

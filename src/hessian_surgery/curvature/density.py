@@ -12,6 +12,7 @@ from hessian_surgery.curvature.operators import Operator, space_of
 from hessian_surgery.curvature.slices import make_basis, sliced
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.classifier import deterministic_kernels
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array, Progress
@@ -77,6 +78,7 @@ class Density:
         return list(zip(self.nodes, self.weights, strict=True))
 
 
+@in_plain_modes
 def spectral_density(
     operator: Operator,
     *,

@@ -18,6 +18,7 @@ from hessian_surgery.distributed import total
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import deterministic_kernels
 from hessian_surgery.model.parameters import ParameterSpace
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.types import Array, Progress
@@ -115,6 +116,7 @@ class Spectrum:
         return part if self.slices is None else self.slices.join(part)
 
 
+@in_plain_modes
 def lanczos(
     operator: Operator | Product,
     k: int,

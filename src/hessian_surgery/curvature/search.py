@@ -24,6 +24,7 @@ from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.ranks import present
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
+from hessian_surgery.type_check import require_types
 from hessian_surgery.types import Progress
 
 
@@ -79,6 +80,7 @@ class SpikeSearch:
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name in ("spikes", "lanczos_steps", "micro_batch"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "at least 1")

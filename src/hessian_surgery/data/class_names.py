@@ -2,7 +2,23 @@
 
 from collections.abc import Mapping
 
+from torch import Tensor
+
 from hessian_surgery.errors import InputError
+
+# Labels that are numbers name so many classes at most: one damaged label could ask for billions.
+MOST_CLASSES = 100_000
+
+
+def numbered_names(labels: Tensor) -> tuple[str, ...]:
+    """Names for classes without any: their numbers, up to the largest label (n,)."""
+    largest = int(labels.max())
+    if largest >= MOST_CLASSES:
+        raise InputError(
+            f"data: a label is {largest}; numbers from {MOST_CLASSES:,} on need class names, so give classes, or "
+            "number them from 0"
+        )
+    return tuple(str(i) for i in range(largest + 1))
 
 
 def class_number(name: object, classes: tuple[str, ...], argument: str) -> int:

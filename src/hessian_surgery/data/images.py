@@ -1,6 +1,7 @@
 """Turn images into inputs, for every reader of image files."""
 
 import io
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,17 @@ from torch import Tensor
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.seeding import generator
+from hessian_surgery.type_check import require_types
 
 # Images that means and standard deviations of channels are taken from, at most.
 MEASURED = 1000
+
+# What is read: no format that other programs would be run for, such as PostScript.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+# Sides and pixels of an image, at most: a small file can hold billions of equal pixels.
+LARGEST_SIDE = 4096
+MOST_PIXELS = 89_000_000
+WHOLE_PIXELS = 2048 * 2048
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,7 @@ class Preprocessing:
     size: int | None = None
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) != 3:
                 raise InputError(f"{name}: got {values}; give three numbers, one for each channel")
@@ -38,16 +48,31 @@ class Preprocessing:
                 raise InputError(f"{name}: got {values}; pixels lie between 0 and 1, so divide it by 255")
         if min(self.std) <= 0:
             raise InputError(f"std: got {self.std}; give three numbers above 0")
+        if self.size is not None and not 1 <= self.size <= LARGEST_SIDE:
+            raise InputError(f"image_size: got {self.size}; give 1 to {LARGEST_SIDE} pixels")
 
     def decode(self, encoded: bytes, which: str) -> Tensor:
         """Decode an image to pixels (3, h, w) uint8; `which` names it in error messages."""
         try:
-            image = Image.open(io.BytesIO(encoded)).convert("RGB")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                opened = Image.open(io.BytesIO(encoded), formats=FORMATS)
+                self._check_size(opened.size, which)
+                image = opened.convert("RGB")
+        except InputError:
+            raise
         except Exception as error:  # a damaged image can raise anything
             raise FileError(f"data: {which} cannot be read as an image; remove or repair it") from error
         if self.size is not None and image.size != (self.size, self.size):
             image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+    def _check_size(self, size: tuple[int, int], which: str) -> None:
+        """Refuse an image that would take much memory, before its pixels are made."""
+        if self.size is None and size[0] * size[1] > WHOLE_PIXELS:
+            raise InputError(f"data: {which} has {size[0]}×{size[1]} pixels; give image_size=N, the side that all get")
+        if size[0] * size[1] > MOST_PIXELS:
+            raise InputError(f"data: {which} has {size[0]}×{size[1]} pixels; give images of at most {MOST_PIXELS:,}")
 
     def batch(self, encoded: list[bytes], names: list[str]) -> Tensor:
         """Decode images to inputs (n, 3, h, w) float32; `names` are for error messages."""

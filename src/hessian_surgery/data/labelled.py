@@ -10,11 +10,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, defau
 
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
+from hessian_surgery.data.class_names import numbered_names
 from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.data.ragged import Ragged
 from hessian_surgery.data.sampling import sampled_dataset
 from hessian_surgery.distributed import in_turns
 from hessian_surgery.errors import FileError, InputError
+from hessian_surgery.plain_text import reason
 from hessian_surgery.ranks import Ranks
 from hessian_surgery.types import Progress
 
@@ -163,14 +165,23 @@ def as_labelled(data: Data, classes: Sequence[str] | None = None) -> LabelledSet
     if isinstance(data, DataLoader):
         return _from_dataset(sampled_dataset(data), data.collate_fn, classes)
     if isinstance(data, tuple) and len(data) == 2:
-        inputs = torch.as_tensor(data[0]) if hasattr(data[0], "__array__") else data[0]
-        return _from_tensors(inputs, torch.as_tensor(data[1]), classes)
-    if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and not isinstance(data, (str, bytes))):
+        inputs = _as_tensor(data[0], "inputs") if hasattr(data[0], "__array__") else data[0]
+        return _from_tensors(inputs, _as_tensor(data[1], "labels"), classes)
+    alone = isinstance(data, (str, bytes, Mapping)) or hasattr(data, "__array__")
+    if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and not alone):
         return _from_dataset(data, default_collate, classes)
     raise InputError(
         f"data: got {type(data).__name__}; give a LabelledSet, a pair (inputs, labels), "
         "a map-style Dataset or a DataLoader of one"
     )
+
+
+def _as_tensor(values: Any, which: str) -> Tensor:
+    """Values as a tensor; those that no tensor holds are refused."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"data: {which} cannot be made a tensor: {reason(error)}; give numbers") from error
 
 
 def as_part(data: Data, argument: str) -> LabelledSet:
@@ -183,7 +194,10 @@ def as_part(data: Data, argument: str) -> LabelledSet:
 
 def _from_tensors(inputs: Inputs, labels: Tensor, classes: Sequence[str] | None) -> LabelledSet:
     labels = _check_labels(labels)
-    lengths = {len(tensor) for tensor in batches.tensors(inputs)}
+    held = batches.tensors(inputs)
+    if not all(tensor.ndim for tensor in held):
+        raise InputError("data: inputs hold a single number; give tensors with a row for each sample")
+    lengths = {len(tensor) for tensor in held}
     if lengths != {len(labels)}:
         raise InputError(f"data: {sorted(lengths)} inputs but {len(labels)} labels; give one label per input")
     return LabelledSet(
@@ -210,7 +224,7 @@ def _from_dataset(dataset: Any, collate: Collate, classes: Sequence[str] | None)
     if targets is None:
         chunks = torch.arange(len(dataset)).split(CHUNK)
         targets = torch.cat([_one_each(read(chunk)[1]).reshape(-1) for chunk in chunks]) if len(dataset) else []
-    labels = _check_labels(torch.as_tensor(targets))
+    labels = _check_labels(_as_tensor(targets, "labels"))
     if classes is None:
         classes = _known_names(dataset)
     # A loader's own collate function may pad, so that batches differ in shape.
@@ -275,4 +289,4 @@ def _check_labels(labels: Tensor) -> Tensor:
 def _names(labels: Tensor, classes: Sequence[str] | None) -> tuple[str, ...]:
     if classes is not None:
         return tuple(str(name) for name in classes)
-    return tuple(str(i) for i in range(int(labels.max()) + 1))
+    return numbered_names(labels)

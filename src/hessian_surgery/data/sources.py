@@ -19,6 +19,7 @@ from hessian_surgery.data.readers.parquet import parquet_files, read_parquet
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
 from hessian_surgery.import_by_name import call_object
+from hessian_surgery.stored import blamed_on
 
 SPECS = "digits, hf:DIR, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR, isic:DIR, or package.module:factory"
 IMAGE_KINDS = ("parquet", "imagefolder", "cifar10", "cifar100", "isic")
@@ -170,17 +171,10 @@ def open_source(
     if spec == "digits":
         task = digits(seed)
         return Source(task.train, task.test)
-    readable = folder.is_dir() or (kind == "parquet" and folder.is_file())
-    if kind in IMAGE_KINDS and not readable:
-        raise InputError(f"data: {place or 'the folder'} does not exist; give {kind}:DIR with a folder that does")
-    if kind == "parquet":
-        return _parquet(folder, preprocessing)
-    if kind == "imagefolder":
-        return _imagefolder(folder, preprocessing)
-    if kind in ("cifar10", "cifar100"):
-        return Source(*(read_cifar(folder, kind, split, preprocessing) for split in ("train", "test")))
-    if kind == "isic":
-        return Source(*read_isic(folder, preprocessing, seed))
+    if kind in IMAGE_KINDS:
+        # Readers say what is wrong with a file; this is about folders that cannot be listed.
+        with blamed_on(f"data: {place}"):
+            return _open_folder(kind, folder, seed, preprocessing)
     if kind == HUGGING_FACE:
         return source_of(read_hugging_face(place, encoding or Encoding(preprocessing)), f"data: {spec}")
     if place:
@@ -192,6 +186,19 @@ def open_source(
         return Source(None, None, as_labelled(found))
     hint = f"; did you mean imagefolder:{spec}?" if Path(spec).is_dir() else ""
     raise InputError(f"data: got {spec!r}; give {SPECS}{hint}")
+
+
+def _open_folder(kind: str, folder: Path, seed: int, preprocessing: Preprocessing) -> Source:
+    """Open a folder of images in one of the known layouts."""
+    if not (folder.is_dir() or (kind == "parquet" and folder.is_file())):
+        raise InputError(f"data: {folder} does not exist; give {kind}:DIR with a folder that does")
+    if kind == "parquet":
+        return _parquet(folder, preprocessing)
+    if kind == "imagefolder":
+        return _imagefolder(folder, preprocessing)
+    if kind == "isic":
+        return Source(*read_isic(folder, preprocessing, seed))
+    return Source(*(read_cifar(folder, kind, split, preprocessing) for split in ("train", "test")))
 
 
 def source_of(found: Mapping[str, LabelledSet] | LabelledSet, which: str) -> Source:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
@@ -55,9 +56,31 @@ class BeforeAfter:
 
     @staticmethod
     def from_tensors(tensors: dict[str, Tensor], classes: tuple[str, ...]) -> "BeforeAfter":
-        """Invert `tensors`."""
+        """Invert `tensors`; they may come from a damaged file.
+
+        Raises:
+            ValueError: they do not fit together, or hold what no model answers.
+        """
+        _check(tensors, len(classes))
         before, after = (
             Answers(tensors[name], tensors[f"{name}.confidence"], tensors[f"{name}.nll"])
             for name in ("before", "after")
         )
         return BeforeAfter(classes, tensors["index"], tensors["label"], before, after)
+
+
+def _check(tensors: dict[str, Tensor], classes: int) -> None:
+    """Refuse tensors of another kind, length or range than `BeforeAfter.tensors` has."""
+    count = len(tensors["label"])
+    for name in ("index", "label", "before", "after"):
+        tensor = tensors[name]
+        if tensor.dtype != torch.int64 or tensor.shape != (count,) or count == 0 or int(tensor.min()) < 0:
+            raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {count} counts from 0")
+    if int(tensors["label"].max()) >= classes:
+        raise ValueError(f"a label is beyond the {classes} classes")
+    for name in ("before", "after"):
+        for figure, highest in ((f"{name}.confidence", 1 + 1e-6), (f"{name}.nll", float("inf"))):
+            tensor = tensors[figure]
+            known = tensor.is_floating_point() and tensor.shape == (count,) and bool(torch.isfinite(tensor).all())
+            if not known or float(tensor.min()) < -1e-6 or float(tensor.max()) > highest:
+                raise ValueError(f"{figure} is not {count} finite figures from 0")

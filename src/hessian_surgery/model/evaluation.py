@@ -134,6 +134,8 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
 
     The class names of a Hugging Face model must be in the data's order.
     """
+    if any(parameter.is_inference() for parameter in classifier.module.parameters()):
+        raise InputError("model: its weights were made in inference mode; build or load it outside of that")
     _require_same_everywhere(classifier, data)
     classifier = classifier.as_inputs_come()
     inputs, _ = next(data.batches(32, classifier.device))

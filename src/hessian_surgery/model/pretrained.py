@@ -14,11 +14,11 @@ from hessian_surgery.data.readers.hugging_face import Encoding, as_set, as_sets,
 from hessian_surgery.data.sources import source_of
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import read_json
 from hessian_surgery.import_by_name import import_extra
 from hessian_surgery.model.label_names import check_label_names, label_names
 from hessian_surgery.model.processing import image_processing, text_encoder
 from hessian_surgery.short_repr import short_repr
+from hessian_surgery.stored import read_json
 from hessian_surgery.weights.checkpoint import Checkpoint, read_checkpoint
 
 # The classes of transformers that load a model of each kind.

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.model.losses import Loss, cross_entropy
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.seeding import generator
 
 
@@ -40,6 +41,7 @@ def smallnet(num_classes: int) -> SmallNet:
     return SmallNet(num_classes)
 
 
+@in_plain_modes
 def train_smallnet(
     data: LabelledSet, seed: int = 0, epochs: int = 12, batch_size: int = 32, loss: Loss = cross_entropy
 ) -> SmallNet:

@@ -15,6 +15,8 @@ from hessian_surgery.evidence.promises import change_interval
 from hessian_surgery.evidence.resampled_pairs import pair_counts
 from hessian_surgery.operation.goal import SLACK
 from hessian_surgery.parse_numbers import parse_accuracy, parse_amount
+from hessian_surgery.plain_text import reason
+from hessian_surgery.stored import read_small
 
 MINIMUM: Final = "minimum_accuracy"
 DROP: Final = "maximum_drop"
@@ -78,9 +80,11 @@ def as_criteria(accept: Accept | None, classes: tuple[str, ...]) -> Criteria | N
 def read_criteria(path: Path) -> Criteria:
     """Read criteria; refuse anything else in the file."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"accept: {path} cannot be read as TOML: {error}") from error
+        content = tomllib.loads(read_small(path, "accept", "TOML"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"accept: {path} cannot be read as TOML: {reason(error)}") from error
     return _parse(content, str(path))
 
 

@@ -11,6 +11,7 @@ from hessian_surgery.errors import InputError, require
 from hessian_surgery.operation.goal import Target
 from hessian_surgery.parse_numbers import parse_accuracy, parse_amount
 from hessian_surgery.short_repr import short_repr
+from hessian_surgery.type_check import require_types
 
 Family: TypeAlias = Literal["class-gradients", "spikes", "both", "biases"]
 
@@ -60,6 +61,7 @@ class OperationConfig(ABC):
         for name in ("budget", "max_drop"):
             if isinstance(value := getattr(self, name, None), str):
                 object.__setattr__(self, name, parse_amount(name, value))
+        require_types(self)
         for name in ("iterations", "batch_size", "calibration_cap"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "at least 1")
@@ -135,10 +137,11 @@ class SurgeryConfig(OperationConfig):
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
+        if isinstance(self.targets, Mapping):
+            read = {name: parse_accuracy("targets", v) if isinstance(v, str) else v for name, v in self.targets.items()}
+            object.__setattr__(self, "targets", read)
         super().__post_init__()
         require_choice(self, "directions", Family)
-        read = {name: parse_accuracy("targets", v) if isinstance(v, str) else v for name, v in self.targets.items()}
-        object.__setattr__(self, "targets", read)
         require_fraction(self, "budget")
 
     @property

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.data.checks import require_images
@@ -32,6 +31,7 @@ from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.recalibration import recalibrate
 from hessian_surgery.operation.state_file import FOUND, fingerprint, forget_state, passes_metadata, state_folder
 from hessian_surgery.seeding import generator
+from hessian_surgery.stored import blamed_on
 from hessian_surgery.weights.tensorfile import read_checked, save_checked
 
 # Images of each class that an operation needs.
@@ -221,7 +221,7 @@ def _load(place: Path, identity: str, kind: type[IterationRecord]) -> _Fold | No
     path = place / FOUND
     if not path.exists():
         return None
-    try:
+    with blamed_on(f"resume: {path}"):
         tensors, metadata = read_checked(path)
         if metadata["identity"] != identity:
             raise InputError(f"resume: {place} belongs to a run with other options, weights or images; give those")
@@ -230,8 +230,6 @@ def _load(place: Path, identity: str, kind: type[IterationRecord]) -> _Fold | No
         bias = Answers(**of_bias) if of_bias else None
         records = load_history(place, int(metadata["iterations"]), kind, metadata["history"])
         return _Fold(Answers(**tensors), bias, records, step)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"resume: {path} cannot be read: {error}") from error
 
 
 def _some(answers: Answers, positions: Tensor) -> Answers:

@@ -10,6 +10,7 @@ from hessian_surgery.files import append_text, write_text
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.schedule import Expected
+from hessian_surgery.stored import blamed_on, parse_json
 
 
 class HistoryWriter(Observer):
@@ -65,11 +66,12 @@ def history_hash(records: Sequence[IterationRecord]) -> str:
 
 def load_history(folder: Path, iterations: int, kind: type[IterationRecord], known: str) -> list[IterationRecord]:
     """The first `iterations` records of `history.jsonl`; `known` is their `history_hash`."""
-    try:
-        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:iterations]
-        records = [kind.from_dict(json.loads(line)) for line in lines]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"resume: {folder}/history.jsonl cannot be read: {error}") from error
+    what = f"resume: {folder}/history.jsonl"
+    with blamed_on(what):
+        # Only line ends end a line: names may hold other separators.
+        text = (folder / "history.jsonl").read_text(encoding="utf-8")
+        lines = [f"{line}\n" for line in text.split("\n")[:-1][:iterations]]
+        records = [kind.from_dict(parse_json(line, what)) for line in lines]
     if len(records) < iterations:
         raise InputError(f"resume: {folder}/history.jsonl has {len(records)} lines, where {iterations} are needed")
     if sha256("".join(lines).encode()).hexdigest() != known:

@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.short_repr import short_repr
+from hessian_surgery.type_check import built
 from hessian_surgery.types import Array
 
 
@@ -97,7 +98,7 @@ class IterationRecord:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Self:
         """The inverse of `as_dict`."""
-        return cls(**content | {"responses": Responses(**content["responses"])})
+        return built(cls, content | {"responses": built(Responses, content["responses"], "responses")})
 
 
 @dataclass(frozen=True)
@@ -142,4 +143,4 @@ class StepRecord(IterationRecord):
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Self:
         """The inverse of `as_dict`."""
-        return super().from_dict(content | {"gain": Gain(**content["gain"])})
+        return super().from_dict(content | {"gain": built(Gain, content["gain"], "gain")})

@@ -43,11 +43,13 @@ from hessian_surgery.operation.progress import watched
 from hessian_surgery.operation.recalibration import head_of, recalibrate
 from hessian_surgery.operation.state_file import load_passes
 from hessian_surgery.operation.warnings import find_warnings
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.weights.adapter import is_adapted, own_names
 from hessian_surgery.weights.changed import WeightChanges, count_changes
 from hessian_surgery.weights.checkpoint import stored_state
 
 
+@in_plain_modes
 def operate(
     model: nn.Module | Classifier,
     *,

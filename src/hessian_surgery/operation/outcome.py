@@ -1,12 +1,10 @@
 """Outcome: what an operation did, as values and as a run folder."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
@@ -16,6 +14,7 @@ from hessian_surgery.evidence.criteria import CheckedCriterion
 from hessian_surgery.evidence.effective_rank import SensitivityStructure
 from hessian_surgery.evidence.simpler import load_simpler
 from hessian_surgery.evidence.verdict import Verdict
+from hessian_surgery.file_shapes import ResultShape
 from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.acceptance_criteria import check_criteria, criteria_from
 from hessian_surgery.operation.answer_text import answer_html, answer_text, class_rows
@@ -24,6 +23,8 @@ from hessian_surgery.operation.findings import Findings, make_findings
 from hessian_surgery.operation.history import history_text
 from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.state_file import forget_state
+from hessian_surgery.stored import blamed_on, read_versioned
+from hessian_surgery.type_check import built
 from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.changed import WeightChanges
 from hessian_surgery.weights.checkpoint import Checkpoint
@@ -206,8 +207,8 @@ class Outcome:
 def load_findings(folder: Path) -> Findings:
     """Every statistic of a finished run, made again from `predictions.safetensors`."""
     result = read_result(folder)
-    try:
-        tensors, _ = read_tensors(folder / "predictions.safetensors")
+    with blamed_on(f"run: {folder}/predictions.safetensors"):
+        tensors, _ = read_tensors(folder / "predictions.safetensors", "run")
         classes = tuple(result["classes"])
         parts = [
             BeforeAfter.from_tensors(
@@ -215,23 +216,29 @@ def load_findings(folder: Path) -> Findings:
             )
             for part in ("calibration", "heldout")
         ]
-    except (OSError, SafetensorError, KeyError) as error:
-        raise InputError(f"run: {folder}/predictions.safetensors cannot be read: {error}") from error
+    with blamed_on(f"run: {folder}"):
+        return _findings(result, parts[0], parts[1], tensors)
+
+
+def _findings(
+    result: dict[str, Any], calibration: BeforeAfter, heldout: BeforeAfter, tensors: Mapping[str, Tensor]
+) -> Findings:
+    """The statistics of a run, from the contents of its files."""
     recalibrated = result.get("recalibrated")
     findings = make_findings(
-        parts[0],
-        parts[1],
-        Asked(**result["asked"]),
+        calibration,
+        heldout,
+        built(Asked, result["asked"], "asked"),
         tuple(result["warnings"]),
         result["seed"],
         folds=result["split"].get("folds"),
         temperature=recalibrated and recalibrated["temperature"],
-        criteria=_checked(result["acceptance"], parts[1]),
+        criteria=_checked(result["acceptance"], heldout),
         noun=result.get("noun", "images"),
     )
     changed = result.get("changed")
     findings = replace(findings, changed=changed and WeightChanges.from_dict(changed))
-    return findings.with_simpler(load_simpler(parts[1], tensors, result))
+    return findings.with_simpler(load_simpler(heldout, tensors, result))
 
 
 def _checked(acceptance: dict[str, Any] | None, heldout: BeforeAfter) -> tuple[CheckedCriterion, ...]:
@@ -245,15 +252,11 @@ def _checked(acceptance: dict[str, Any] | None, heldout: BeforeAfter) -> tuple[C
 
 def read_result(folder: Path) -> dict[str, Any]:
     """The contents of `result.json`."""
-    try:
-        content: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    path = folder / "result.json"
+    if not path.is_file():
         hint = "; it is unfinished: resume=True goes on with it" if (folder / "history.jsonl").exists() else ""
-        raise InputError(f"run: {folder} holds no finished run (no readable result.json){hint}") from error
-    version = content.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise InputError(
-            f"run: {folder} was written by another version (schema {version}, this one reads {SCHEMA_VERSION}); "
-            "operate again"
-        )
+        raise InputError(f"run: {folder} holds no finished run (no readable result.json){hint}")
+    content = read_versioned(path, "run", ResultShape, "operate")
+    if not content["iterations"] or not content["classes"]:
+        raise InputError(f"run: {path} names no class or no iteration, so it is damaged; operate again")
     return content

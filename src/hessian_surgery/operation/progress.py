@@ -8,7 +8,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -19,6 +18,7 @@ from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.schedule import Expected, Schedule
 from hessian_surgery.ranks import present
+from hessian_surgery.terminal import SafeConsole
 
 # Seconds between two lines where output is no terminal.
 BETWEEN_LINES = 30.0
@@ -42,12 +42,12 @@ class ShownProgress(Observer):
 
     def __init__(
         self,
-        console: Console | None = None,
+        console: SafeConsole | None = None,
         opening: Sequence[str] = (),
         schedule: Schedule | None = None,
         if_long: str = "",
     ) -> None:
-        self._console = console or Console(stderr=True, quiet=not present().writes)
+        self._console = console or SafeConsole(stderr=True, quiet=not present().writes)
         self._schedule = schedule or Schedule()
         self._opening = list(opening)
         self._known = set(opening)

@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.curvature.basis import Storage
@@ -19,6 +18,8 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.model.passes import Passes
 from hessian_surgery.operation.problem import Problem
+from hessian_surgery.stored import blamed_on, parse_json
+from hessian_surgery.type_check import built
 from hessian_surgery.weights.tensorfile import read_checked, read_metadata, save_checked, weights_sha256
 
 # A state in a file: tensors by name, and plain values.
@@ -91,10 +92,8 @@ def load_passes(folder: Path) -> Passes | None:
     path = next((path for name in STATES for path in sorted(kept.glob(name))), None)
     if path is None:
         return None
-    try:
-        return Passes(**json.loads(read_metadata(path)["passes"]))
-    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise InputError(f"resume: {path} cannot be read: {error}") from error
+    what = f"resume: {path}"
+    return built(Passes, parse_json(read_metadata(path).get("passes", ""), what), what)
 
 
 def load_state(folder: Path, problem: Problem[Any], identity: str, unpack: Unpack[S]) -> tuple[Problem[Any], S] | None:
@@ -105,19 +104,17 @@ def load_state(folder: Path, problem: Problem[Any], identity: str, unpack: Unpac
     """
     if not _path(folder).exists():
         return None
-    try:
+    with blamed_on(f"resume: {_path(folder)}"):
         tensors, metadata = read_checked(_path(folder))
-        rest = json.loads(metadata["state"])
+        rest = parse_json(metadata["state"], f"resume: {_path(folder)}")
         if rest["identity"] != identity:
             raise InputError(
                 f"resume: {folder} belongs to a run with other options, weights or images; give those again"
             )
         problem.space.restore(find_weights("now", tensors))
         if problem.finder is not None:
-            problem = replace(problem, finder=replace(problem.finder, storage=Storage(**rest["storage"])))
+            problem = replace(problem, finder=replace(problem.finder, storage=built(Storage, rest["storage"])))
         return problem, unpack(folder, problem, tensors, rest["algorithm"], identity)
-    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise InputError(f"resume: {_path(folder)} cannot be read: {error}") from error
 
 
 def forget_state(folder: Path) -> None:

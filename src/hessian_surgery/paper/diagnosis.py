@@ -27,6 +27,7 @@ from hessian_surgery.paper.amplitude import curvature_amplitude
 from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import find_sensitivity, finder_of
 from hessian_surgery.paper.plan import error_ratio, recommended_exponent
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.short_repr import short_repr
 
 # How many spikes to find: a number, or C − 1 for C classes, at most 99.
@@ -113,6 +114,7 @@ class Diagnosis:
         return plain | spikes
 
 
+@in_plain_modes
 def diagnose(
     model: nn.Module | Classifier,
     *,

@@ -1,6 +1,5 @@
 """The loop's state between two iterations, and its form in a file."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from hessian_surgery.operation.state_file import Packed, find_weights, name_weig
 from hessian_surgery.paper.amplitude import AdamControl, Controller, GammaControl
 from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.paper.deflation_phases import keep
+from hessian_surgery.type_check import built
 from hessian_surgery.types import Array
-from hessian_surgery.weights.tensorfile import read_checked, read_header, save_checked
+from hessian_surgery.weights.tensorfile import read_checked, read_metadata, save_checked
 
 CONTROLLERS: dict[str, type[AdamControl] | type[GammaControl]] = {"adam": AdamControl, "gamma": GammaControl}
 
@@ -79,7 +79,8 @@ def unpack(
 ) -> LoopState:
     """The inverse of `pack`, with the present weights in the module."""
     control = plain["control"]  # None between two phases
-    controller = CONTROLLERS[control](**plain["controller"]) if control else None
+    kind: Any = CONTROLLERS[control] if control else None
+    controller = built(kind, plain["controller"], "controller") if control else None
     best = problem.space.snapshot() if plain["best_is_now"] else find_weights("best", tensors)
     return LoopState(
         iteration=plain["iteration"],
@@ -96,7 +97,7 @@ def unpack(
 def _save_deflated(folder: Path, vectors: Tensor, identity: str) -> None:
     """Write the deflated vectors, once a phase: they are large and do not change within it."""
     path = _deflated_path(folder, len(vectors))
-    known = json.loads(read_header(path)).get("__metadata__", {}) if path.exists() else {}
+    known = read_metadata(path) if path.exists() else {}
     if known.get("identity") != identity:
         save_checked(path, {"vectors": vectors.cpu()}, {"identity": identity})
 

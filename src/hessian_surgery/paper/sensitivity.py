@@ -12,12 +12,14 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, predict
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.types import Array, Progress
 
 Correct: TypeAlias = NDArray[np.bool_]
 Labels: TypeAlias = NDArray[np.int64]
 
 
+@in_plain_modes
 def sensitivity(
     model: nn.Module | Classifier,
     spectrum: Spectrum,

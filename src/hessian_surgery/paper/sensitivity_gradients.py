@@ -16,6 +16,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.accuracies import margins
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.types import Array, Progress
 
 # Temperature of the soft accuracy, in units of the margins' root mean square change under a probe.
@@ -27,6 +28,7 @@ MATCHED_ON, MATCHED_ALONG = 64, 4
 SPIKES_PER_GRADIENT = 6
 
 
+@in_plain_modes
 def gradient_sensitivity(
     model: nn.Module | Classifier,
     spectrum: Spectrum,

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from hessian_surgery.data.sources import IMAGE_KINDS
 from hessian_surgery.evidence.metrics import Metrics
-from hessian_surgery.markup import writable
+from hessian_surgery.plain_text import one_line, visible
 from hessian_surgery.report.deciles import group_name
 from hessian_surgery.report.markdown import plain, to_markdown
 from hessian_surgery.report.provenance import command_line, ran_as_command
@@ -81,7 +81,7 @@ def _parts(run: Run, after: Metrics) -> list[tuple[str, str, float]]:
     if groups:
         return [("accuracy", f"mean class accuracy of group {group_name(g, len(groups))}", g.after) for g in groups]
     named = zip(run.classes, after.per_class, strict=True)
-    return [("accuracy", f"accuracy of class {' '.join(name.split())}", value) for name, value in named]
+    return [("accuracy", f"accuracy of class {one_line(name)}", value) for name, value in named]
 
 
 def _acceptance(run: Run) -> str:
@@ -113,16 +113,21 @@ def _making(run: Run) -> str:
     inputs = run.config["inputs"]
     lines = [f"- {key}: {plain(str(run.result[key]))}" for key in ("date", "model") if run.result.get(key)]
     lines += [f"- seed: {run.result['seed']}"]
-    lines += [f"- {key}: {plain(str(value))}" for key, value in run.result["environment"].items()]
-    lines += [f"- SHA-256, {key}: `{value}`" for key, value in run.hashes.items()]
+    lines += [f"- {plain(key)}: {plain(str(value))}" for key, value in run.result["environment"].items()]
+    lines += [f"- SHA-256, {plain(key)}: `{_hex(value)}`" for key, value in run.hashes.items()]
     if ran_as_command(inputs):
-        command = command_line("operate", inputs)
+        command = visible(command_line("operate", inputs))
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
         lines += ["", f"{fence}sh", command, fence]
     return "\n".join(lines)
 
 
+def _hex(value: str) -> str:
+    """A hash; what is none of it is left out."""
+    return re.sub("[^0-9a-f]", "", value)
+
+
 def _quoted(value: str) -> str:
     """Quote a string for YAML: as JSON does, with more characters escaped."""
-    written = json.dumps(writable(value), ensure_ascii=False)
+    written = json.dumps(visible(value), ensure_ascii=False)
     return UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", written)

@@ -6,6 +6,7 @@ from typing import Any
 from hessian_surgery.evidence.metrics import Metrics
 from hessian_surgery.evidence.paired_tests import ClassTest
 from hessian_surgery.markup import embedded, text
+from hessian_surgery.plain_text import one_line
 
 # The page's script gets fractions in whole parts of this: finer than a pixel.
 SCALE = 10_000
@@ -38,7 +39,7 @@ def class_data(
         tests: of each class, if so; a class with too few images has no p-value.
     """
     held: dict[str, Any] = {
-        "names": [" ".join(name.split()) for name in classes],
+        "names": [one_line(name) for name in classes],
         "floor": floor,
         "count": shown.count,
         "after": _triples(shown),

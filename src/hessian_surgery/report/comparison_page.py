@@ -60,7 +60,7 @@ def front_section(content: dict[str, Any], opening: str = "") -> Section:
 
 def _noun(content: dict[str, Any]) -> str:
     """What samples are called; comparisons of earlier versions are of images."""
-    return str(content.get("noun", "images"))
+    return text(content.get("noun", "images"))
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def _classes(content: dict[str, Any]) -> Section:
         low, high = metrics["interval"][j]
         drawn = page_charts.interval_row(floor, (low, value, high))
         rows.append((name(content["classes"][j]), drawn, f"{metrics['count'][j]:,}", with_interval(value, (low, high))))
-    head = ("class", class_scale(floor), str(content.get("noun", "images")), "accuracy %")
+    head = ("class", class_scale(floor), text(content.get("noun", "images")), "accuracy %")
     if len(shown) == len(content["classes"]):
         return Section("classes", "Each class", table(head, rows, "Accuracy of each class, weakest first", "classes"))
     caption = f"The {ENDS} weakest and the {ENDS} strongest of {len(content['classes']):,} classes"

@@ -10,6 +10,7 @@ from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
 from hessian_surgery.operation.answer_text import answer_parts
 from hessian_surgery.operation.findings import Findings
+from hessian_surgery.plain_text import one_line
 from hessian_surgery.report.deciles import HEAD, decile_note, decile_rows
 
 SUMMARY = {
@@ -111,6 +112,7 @@ def merge_budgets(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def plain(text: str) -> str:
     """Escape text for Markdown, tables included."""
+    shown = one_line(text)
     for mark in "\\`*_{}[]<>#|":
-        text = text.replace(mark, "\\" + mark)
-    return " ".join(text.split())
+        shown = shown.replace(mark, "\\" + mark)
+    return shown

@@ -58,7 +58,7 @@ def subject(content: Mapping[str, Any]) -> str:
     sources = ("data", "calibration_data", "heldout_data", "logits")
     given = [content["inputs"][key] for key in sources if key in content["inputs"]]
     day = content["date"][:16].replace("T", " ")
-    return f'<p class="note">Model {text(model)}; data {text(", ".join([*given, *sizes]))}; {day} UTC.</p>'
+    return f'<p class="note">Model {text(model)}; data {text(", ".join([*given, *sizes]))}; {text(day)} UTC.</p>'
 
 
 def facts_of(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hessian_surgery.files import read_json
+from hessian_surgery.file_shapes import ConfigShape
 from hessian_surgery.operation.findings import Findings
 from hessian_surgery.operation.outcome import Outcome, load_findings, read_result
 from hessian_surgery.report.figure_data import Responses, Spike, make_spikes
+from hessian_surgery.stored import read_json
 from hessian_surgery.weights.patch import WeightPatch, load_patch
 
 
@@ -87,7 +88,7 @@ def load_run(folder: Path) -> Run:
     return Run(
         findings=load_findings(folder),
         result=result,
-        config=read_json(folder / "config.json", "run"),
+        config=read_json(folder / "config.json", "run", ConfigShape),
         hashes=_hashes(load_patch(folder / "patch.safetensors"), result),
     )
 

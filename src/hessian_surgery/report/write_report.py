@@ -1,15 +1,15 @@
 """Write `report.html` again, from a folder that operate, compare or diagnose has written."""
 
 from pathlib import Path
-from typing import Any
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import read_json, write_text
+from hessian_surgery.files import write_text
+from hessian_surgery.page_shapes import ComparePageShape, DiagnosisPageShape
 from hessian_surgery.report.comparison_page import comparison_page
 from hessian_surgery.report.diagnosis_page import diagnosis_page
 from hessian_surgery.report.run import load_run
 from hessian_surgery.report.run_page import run_page
-from hessian_surgery.version import SCHEMA_VERSION
+from hessian_surgery.stored import blamed_on, read_versioned
 
 PAGE = "report.html"
 
@@ -28,27 +28,24 @@ def write_report(folder: str | Path, comparison: str | Path | None = None) -> Pa
         'report.html'
     """
     folder = Path(folder)
-    if comparison is None and (folder / "compare.json").exists():
-        page = comparison_page(_read(folder, "compare.json", "run", "compare"))
-    elif comparison is None and (folder / "diagnosis.json").exists():
-        page = diagnosis_page(_read(folder, "diagnosis.json", "run", "diagnose"))
-    else:
-        run = load_run(folder)
-        fronts = _read(Path(comparison), "compare.json", "comparison", "compare") if comparison else None
-        if fronts is not None and tuple(fronts["classes"]) != run.classes:
-            raise InputError(
-                f"comparison: {comparison} has other classes than {folder}; give a comparison of the same model"
-            )
-        page = run_page(run, fronts)
+    with blamed_on(f"run: {folder}"):
+        page = _page(folder, None if comparison is None else Path(comparison))
     write_text(folder / PAGE, page)
     return folder / PAGE
 
 
-def _read(folder: Path, filename: str, argument: str, command: str) -> dict[str, Any]:
-    """Read a JSON file; refuse one that another version's `command` wrote."""
-    content = read_json(folder / filename, argument)
-    version = content.get("schema_version", 1)
-    if version != SCHEMA_VERSION:
-        age = "an earlier" if version == 1 else "another"
-        raise InputError(f"{argument}: {folder} was written by {age} version (schema {version}); {command} again")
-    return content
+def _page(folder: Path, comparison: Path | None) -> str:
+    """The page of what a folder holds."""
+    if comparison is None and (folder / "compare.json").exists():
+        return comparison_page(read_versioned(folder / "compare.json", "run", ComparePageShape, "compare"))
+    if comparison is None and (folder / "diagnosis.json").exists():
+        return diagnosis_page(read_versioned(folder / "diagnosis.json", "run", DiagnosisPageShape, "diagnose"))
+    run = load_run(folder)
+    fronts = None
+    if comparison is not None:
+        fronts = read_versioned(comparison / "compare.json", "comparison", ComparePageShape, "compare")
+        if tuple(fronts["classes"]) != run.classes:
+            raise InputError(
+                f"comparison: {comparison} has other classes than {folder}; give a comparison of the same model"
+            )
+    return run_page(run, fronts)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hessian_surgery.files import read_json, write_text
+from hessian_surgery.files import write_text
 from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.reproduce.catalogue import CATALOGUE, load_item
 from hessian_surgery.reproduce.page import claims_table, item_page, overview
+from hessian_surgery.stored import read_json
 
 INDEX = """# Results beside the paper
 

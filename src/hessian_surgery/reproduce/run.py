@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hessian_surgery.files import read_json, write_json, write_text
+from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.schedule import Expected
@@ -20,6 +20,7 @@ from hessian_surgery.reproduce.page import item_page
 from hessian_surgery.reproduce.row import unjudged
 from hessian_surgery.reproduce.starts import Start
 from hessian_surgery.reproduce.workbench import Workbench
+from hessian_surgery.stored import read_json
 
 QUICK_NOTE = "a quick run on digits shows that the item works, and says nothing about the paper"
 

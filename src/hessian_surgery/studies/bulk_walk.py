@@ -18,11 +18,13 @@ from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import answer
 from hessian_surgery.model.parameters import Snapshot
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.progress import part_of
 from hessian_surgery.studies.study_inputs import SEARCH, open_calibration_data, open_finder
 from hessian_surgery.studies.walk_direction import Kind, bulk_alignment, next_direction, norm
+from hessian_surgery.type_check import require_types
 from hessian_surgery.types import Progress
 
 if TYPE_CHECKING:
@@ -135,12 +137,14 @@ class Route:
     wall: float
 
     def __post_init__(self) -> None:
+        require_types(self)
         require(self.kind in get_args(Kind), "kind", self.kind, f"one of {', '.join(get_args(Kind))}")
         require(self.steps >= 1, "steps", self.steps, "at least 1")
         require(self.length > 0, "length", self.length, "positive")
         require(0 <= self.wall < 1, "wall", self.wall, "at least 0 and below 1")
 
 
+@in_plain_modes
 def bulk_walk(
     model: nn.Module | Classifier,
     training_data: Data,

@@ -14,6 +14,7 @@ from hessian_surgery.errors import require
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.paper.sensitivity import Correct, Labels, probe_answers, sensitivity_from_answers
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.report.figure_style import BLUE, SKY, VERMILION, new_figure
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.short_repr import short_repr
@@ -97,6 +98,7 @@ class EffectiveRank:
         return asdict(self)
 
 
+@in_plain_modes
 def effective_rank_study(
     model: nn.Module | Classifier,
     training_data: Data,

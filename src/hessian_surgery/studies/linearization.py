@@ -13,6 +13,7 @@ from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.paper.plan import Plan, plan, strong_floor, strong_threshold
 from hessian_surgery.paper.sensitivity import accuracies, sensitivity
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.curve_fits import Fit, fit_line, fit_offset_power, fit_power_law
@@ -112,6 +113,7 @@ class Linearization:
         return asdict(self)
 
 
+@in_plain_modes
 def linearization(
     model: nn.Module | Classifier,
     training_data: Data,

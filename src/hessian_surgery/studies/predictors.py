@@ -3,7 +3,7 @@
 A case holds, for one model, what `diagnose` finds beforehand and the gain that `compare` measures.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from hessian_surgery.data.sources import Parts
 from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import sampling_sigma
-from hessian_surgery.files import read_json
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.observer import Observer
+from hessian_surgery.page_shapes import PredictorsShape
 from hessian_surgery.paper.diagnosis import diagnose
+from hessian_surgery.stored import checked, read_json
+from hessian_surgery.type_check import built
 
 # The method whose gain is predicted by default.
 METHOD = "spikes"
@@ -177,7 +179,6 @@ def load_cases(path: Path, method: str) -> tuple[Case, ...]:
     content = read_json(path, "with")
     if content.get("method") != method or "cases" not in content:
         raise InputError(f"with: {path} is not a study of {method!r}; give a predictors.json of that method")
-    return tuple(
-        Case(**{**case, "gains": {name: Estimate(**gain) for name, gain in case["gains"].items()}})
-        for case in content["cases"]
-    )
+    cases = checked(content, f"with: {path}", PredictorsShape)["cases"]
+    gains = [{name: built(Estimate, gain) for name, gain in case["gains"].items()} for case in cases]
+    return tuple(replace(built(Case, case | {"gains": {}}), gains=own) for case, own in zip(cases, gains, strict=True))

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hessian_surgery.comparison.figure import COLOURS, MARKS
+from hessian_surgery.report.figure_files import plain_labels
 from hessian_surgery.report.figure_style import GREY, new_figure
 from hessian_surgery.report.markdown import plain
 from hessian_surgery.studies.predictors import GAINS, PREDICTORS, Case, Estimate
@@ -67,7 +68,9 @@ def draw(result: Predictors) -> "Figure":
     for panel, (gain, name) in zip(axes, places, strict=True):
         for i, group in enumerate(groups):
             cases = [case for case in result.cases if case.group == group and gain in case.gains]
-            _points(panel, cases, gain, name, COLOURS[i % len(COLOURS)], MARKS[i % len(MARKS)], group)
+            _points(
+                panel, cases, gain, name, COLOURS[i % len(COLOURS)], MARKS[i % len(MARKS)], plain_labels([group])[0]
+            )
         found = _find(result, gain, name, within=False)
         panel.set_title(f"ρ {found.rho:+.2f}, p {found.p:.2g}" if found else "ρ –", fontsize=10)
         panel.axhline(0, color=GREY, linewidth=0.8)

@@ -19,6 +19,7 @@ from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch, plan_basi
 from hessian_surgery.data.labelled import Data
 from hessian_surgery.errors import require
 from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.report.figure_style import BLUE, GREY, VERMILION, new_figure, scale_eigenvalues
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.studies.bulk_statistics import Bulk, measure_bulk
@@ -102,6 +103,7 @@ class SpectrumReport:
         save_tensors(path, tensors, {"parameters": ",".join(space.names), "sizes": ",".join(sizes)})
 
 
+@in_plain_modes
 def spectrum_study(
     model: nn.Module | Classifier,
     training_data: Data,

@@ -15,6 +15,7 @@ from hessian_surgery.curvature.search import SpikeFinder, SpikeSearch
 from hessian_surgery.data.labelled import Data, LabelledSet, as_part
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.model.classifier import Classifier
+from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.report.figure_style import BLUE, GREEN, VERMILION, new_figure, scale_eigenvalues
 from hessian_surgery.seeding import generator
 from hessian_surgery.short_repr import short_repr
@@ -115,6 +116,7 @@ class _Spectra:
     converged: Spectrum
 
 
+@in_plain_modes
 def stability(
     model: nn.Module | Classifier,
     training_data: Data,

@@ -1,5 +1,6 @@
 """Read checkpoints: safetensors, or torch files with weights_only. No user's file is unpickled."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,19 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from hessian_surgery.errors import InputError
+from hessian_surgery.plain_text import reason
 from hessian_surgery.weights.adapter import own_state
 from hessian_surgery.weights.folder import folder_sha256, read_headers, weight_files
 from hessian_surgery.weights.tensorfile import file_sha256, read_header, read_tensors
+from hessian_surgery.weights.torchfile import check_bounds
+
+# What weights may be stored in: what patches hold as integers of the same width.
+DTYPES = {
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
+}
+# A tensor may repeat its values in memory up to this many bytes.
+EXPANDED = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -84,15 +95,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
         if path.is_dir():
             return _read_folder(path)
         if path.suffix == ".safetensors":
-            weights, metadata = read_tensors(path)
+            weights, metadata = read_tensors(path, "checkpoint")
+            check_tensors(weights)
             return Checkpoint(path, weights, metadata, file_sha256(path), read_header(path))
         state = find_state(read_torch(path), path)
+        weights = {plain: state[name] for name, plain in plain_names(state).items()}
+        check_tensors(weights)
     except InputError:
         raise
     except Exception as error:  # a damaged file can raise anything
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"checkpoint: {path} cannot be read, it may be truncated: {reason}") from error
-    weights = {plain: state[name] for name, plain in plain_names(state).items()}
+        raise InputError(f"checkpoint: {path} cannot be read, it may be truncated: {reason(error)}") from error
     return Checkpoint(path, weights, {}, file_sha256(path))
 
 
@@ -107,7 +119,10 @@ def _read_folder(folder: Path) -> Checkpoint:
 def read_torch(path: Path) -> Any:
     """Read a torch file that holds nothing but tensors and plain containers."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        check_bounds(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise InputError(
             f"checkpoint: {path} holds more than weights, and loading it could run code: refused; "
@@ -122,7 +137,24 @@ def find_state(content: Any, path: Path) -> dict[str, Tensor]:
             content = content[key]
     if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise InputError(f"checkpoint: {path} holds no state_dict of tensors; save the model's state_dict()")
+    if not all(isinstance(name, str) for name in content):
+        raise InputError(f"checkpoint: {path} holds tensors without names; save the model's state_dict()")
     return content
+
+
+def check_tensors(weights: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that no model is loaded from: of another layout or dtype, or bombs."""
+    for name, tensor in weights.items():
+        kind = str(tensor.layout) if tensor.layout != torch.strided or tensor.is_nested else str(tensor.dtype)
+        kind = "nested" if tensor.is_nested else kind
+        if kind.startswith(("nested", "torch.sparse")) or tensor.is_quantized or tensor.dtype not in DTYPES:
+            raise InputError(
+                f"checkpoint: {name!r} is {kind}; give plain tensors of float16, bfloat16, float32, float64 or integers"
+            )
+        if tensor.device.type == "meta":
+            raise InputError(f"checkpoint: {name!r} is on the meta device, without values; save the weights themselves")
+        if tensor.nbytes > max(EXPANDED, tensor.untyped_storage().nbytes()):
+            raise InputError(f"checkpoint: {name!r} has {tensor.nbytes:,} bytes, more than the file holds; clone it")
 
 
 def plain_names(state: Mapping[str, Tensor]) -> dict[str, str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import folder_written_beside, read_json
+from hessian_surgery.files import folder_written_beside
+from hessian_surgery.stored import read_json
 from hessian_surgery.weights.tensorfile import file_sha256, read_header, save_like
 
 WEIGHTS = "model.safetensors"

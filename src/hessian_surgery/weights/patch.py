@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from hessian_surgery.errors import InputError
@@ -118,12 +117,12 @@ def load_patch(path: Path) -> WeightPatch:
     """Read `patch.safetensors`."""
     if not path.is_file():
         raise InputError(f"patch: {path} is not a file; give a run's patch.safetensors")
-    try:
-        bits, metadata = read_tensors(path)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"patch: {path} cannot be read: {error}") from error
+    bits, metadata = read_tensors(path, "patch")
     if metadata.get("patch") != FORMAT:
         raise InputError(f"patch: {path} is not a patch of this program; give a run's patch.safetensors")
+    lacking = next((name for name in NAMES if name not in metadata), None)
+    if lacking or any(tensor.dtype not in _INTEGERS.values() for tensor in bits.values()):
+        raise InputError(f"patch: {path} is damaged: it lacks {lacking or 'the bits of its weights'}")
     return WeightPatch(bits, **{name: metadata[name] for name in NAMES}, base_folder=metadata.get("base_folder", ""))
 
 

@@ -2,16 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from hessian_surgery.errors import FileError
 from hessian_surgery.files import written_beside
+from hessian_surgery.plain_text import reason
 from hessian_surgery.ranks import present
+
+# What a damaged file raises: a dtype that torch lacks, a name that is no UTF-8, too little memory.
+UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, AttributeError, RuntimeError, MemoryError, OverflowError)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
@@ -49,11 +56,28 @@ def file_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None
     return 8 + written + -written % 8 + end
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read the tensors and the metadata of a safetensors file."""
-    with safe_open(path, framework="pt") as file:
+def read_tensors(path: Path, argument: str = "file") -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read the tensors and the metadata of a safetensors file.
+
+    The library checks the header: no tensor overlaps another, or reaches beyond the file.
+
+    Raises:
+        FileError: the file cannot be read; `argument` says where it was given.
+    """
+    with _opened(path, argument) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         return tensors, file.metadata() or {}
+
+
+@contextmanager
+def _opened(path: Path, argument: str) -> Iterator[Any]:
+    """Open a safetensors file; what is wrong with it becomes a FileError."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except UNREADABLE as error:
+        why = f"cannot be read as safetensors, it may be truncated: {reason(error)}"
+        raise FileError(f"{argument}: {path} {why}") from error
 
 
 def save_checked(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -61,15 +85,18 @@ def save_checked(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
     save_tensors(path, tensors, dict(metadata) | {"sha256": _checksum(tensors, metadata)})
 
 
-def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_checked(path: Path, argument: str = "resume") -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read what `save_checked` wrote.
 
     Raises:
-        SafetensorError: a bit of it has changed since.
+        FileError: it cannot be read, or a bit of it has changed since.
     """
-    tensors, metadata = read_tensors(path)
+    tensors, metadata = read_tensors(path, argument)
     if metadata.pop("sha256", "") != _checksum(tensors, {k: v for k, v in metadata.items() if k != "format"}):
-        raise SafetensorError("its checksum does not fit, so it is damaged; begin again in another folder")
+        raise FileError(
+            f"{argument}: {path} cannot be read: its checksum does not fit, so it is damaged; begin again in another "
+            "folder"
+        )
     return tensors, metadata
 
 
@@ -79,9 +106,9 @@ def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str
     return hashlib.sha256(f"{weights_sha256(tensors)} {text}".encode()).hexdigest()
 
 
-def read_metadata(path: Path) -> dict[str, str]:
+def read_metadata(path: Path, argument: str = "resume") -> dict[str, str]:
     """Read the metadata of a safetensors file, and no tensor."""
-    with safe_open(path, framework="pt") as file:
+    with _opened(path, argument) as file:
         return file.metadata() or {}
 
 

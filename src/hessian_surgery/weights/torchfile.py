@@ -1,6 +1,5 @@
 """Torch files byte for byte: values are replaced where they lie, and all else stays as it is."""
 
-import pickletools
 import struct
 import zipfile
 import zlib
@@ -12,8 +11,38 @@ from typing import Any
 import torch
 from torch import Tensor, UntypedStorage
 
+from hessian_surgery.pickle_scan import scan_pickle
+
+# How many pickles an older file begins with.
+PICKLES = 5
 # What follows a file in a zip archive: this, and the file's checksum.
 DESCRIPTOR = b"PK\x07\x08"
+
+
+def check_bounds(path: Path) -> None:
+    """Refuse a torch file that would take much more memory than it has bytes, or too deep a stack.
+
+    Nothing in it is built.
+
+    Raises:
+        ValueError: it is such a file, or its pickles cannot be read.
+    """
+    size = path.stat().st_size
+    if not zipfile.is_zipfile(path):
+        with path.open("rb") as file:
+            scan_pickle(file, size)
+            for _ in range(PICKLES - 1 if file.tell() < size else 0):
+                scan_pickle(file, size)
+        return
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("its parts are compressed, which torch.save does not do; save it again")
+        if sum(entry.file_size for entry in entries) > size:
+            raise ValueError("its parts are larger than the file")
+        for entry in entries:
+            if entry.filename.endswith(".pkl"):
+                scan_pickle(BytesIO(archive.read(entry)), entry.file_size)
 
 
 def with_values(path: Path, content: Any) -> bytes | None:
@@ -45,7 +74,8 @@ def _storages(content: Any, seen: set[int]) -> Iterator[UntypedStorage]:
         if storage._cdata not in seen:
             seen.add(storage._cdata)
             yield storage
-    elif isinstance(content, dict | list | tuple):
+    elif isinstance(content, dict | list | tuple) and id(content) not in seen:
+        seen.add(id(content))
         for own in content.values() if isinstance(content, dict) else content:
             yield from _storages(own, seen)
 
@@ -84,7 +114,7 @@ def _fill_stream(data: bytearray, new: list[bytes]) -> None:
     are written in. The pickles are read as text; nothing is unpickled.
     """
     file = BytesIO(data)
-    *_, content, written = (_texts(file) for _ in range(5))
+    *_, content, written = (scan_pickle(file, len(data)) for _ in range(PICKLES))
     names = [name for name in dict.fromkeys(content) if name in set(written)]
     values = dict(zip(names, new, strict=True))
     start = file.tell()
@@ -94,8 +124,3 @@ def _fill_stream(data: bytearray, new: list[bytes]) -> None:
         start += len(values[name])
     if start != len(data):
         raise ValueError("something else follows the storages")
-
-
-def _texts(file: BytesIO) -> list[str]:
-    """Read one pickle; return the texts in it."""
-    return [value for _, value, _ in pickletools.genops(file) if isinstance(value, str)]

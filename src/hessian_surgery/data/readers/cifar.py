@@ -16,6 +16,8 @@ from torch import Tensor
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
+from hessian_surgery.pickle_scan import scan_pickle
+from hessian_surgery.plain_text import reason
 
 
 class _Bytes:
@@ -23,7 +25,7 @@ class _Bytes:
 
     def __init__(self, *arguments: Any) -> None:
         if not arguments or arguments[0] not in (b"u1", "u1"):
-            raise InputError(f"data: a CIFAR file holds an array of {arguments[:1]}, not of bytes: refused")
+            raise InputError(f"data: a CIFAR file holds an array of {str(arguments[:1])[:60]}, not of bytes: refused")
 
     def __setstate__(self, state: Any) -> None:
         """Ignore byte order and flags, which mean nothing for bytes."""
@@ -85,10 +87,11 @@ def read_cifar(folder: Path, kind: str, split: str, preprocessing: Preprocessing
         parts = [_load(place / name) for name in files[split]]
         rows = np.concatenate([part[b"data"].values.reshape(len(part[_LABELS[kind]]), 3072) for part in parts])
         labels = torch.tensor([int(label) for part in parts for label in part[_LABELS[kind]]])
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"data: {place} does not hold {kind}'s images, labels and names: {error!r}") from error
+    except InputError:
+        raise
+    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
+        why = reason(error)
+        raise InputError(f"data: {place} does not hold {kind}'s images, labels and names: {why}") from error
     pixels = torch.from_numpy(rows).reshape(-1, 3, 32, 32)
 
     def fetch(positions: Tensor) -> Tensor:
@@ -99,11 +102,13 @@ def read_cifar(folder: Path, kind: str, split: str, preprocessing: Preprocessing
 
 def _load(path: Path) -> dict[bytes, Any]:
     try:
-        content = _ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        encoded = path.read_bytes()
+        scan_pickle(io.BytesIO(encoded), len(encoded))
+        content = _ArrayUnpickler(io.BytesIO(encoded), encoding="bytes").load()
     except InputError:
         raise
     except Exception as error:  # a damaged pickle can raise anything
-        raise InputError(f"data: {path} cannot be read as a CIFAR file: {error!r}") from error
+        raise InputError(f"data: {path} cannot be read as a CIFAR file: {reason(error)}") from error
     if not isinstance(content, dict):
         raise InputError(f"data: {path} holds a {type(content).__name__}, not a CIFAR batch")
     return content

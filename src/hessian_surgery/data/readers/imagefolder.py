@@ -11,6 +11,9 @@ from hessian_surgery.errors import FileError, InputError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 
+# Bytes of an image file at most.
+LARGEST_FILE = 500_000_000
+
 
 def read_imagefolder(folder: Path, preprocessing: Preprocessing) -> LabelledSet:
     """Read a folder; the classes are its sub-folders in alphabetical order. Decodes on demand."""
@@ -44,6 +47,8 @@ def _images(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> bytes:
     try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise InputError(f"data: {path} has more than {LARGEST_FILE:,} bytes; give smaller images")
         return path.read_bytes()
     except OSError as error:
         raise FileError(f"data: {path} cannot be read: {error.strerror}") from error

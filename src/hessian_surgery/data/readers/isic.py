@@ -2,7 +2,10 @@
 
 import csv
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,6 +13,7 @@ from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.readers.imagefolder import SUFFIXES, read_files
 from hessian_surgery.errors import InputError
+from hessian_surgery.plain_text import reason
 from hessian_surgery.seeding import generator
 
 TEST_SHARE = 0.25
@@ -36,10 +40,8 @@ def read_isic(folder: Path, preprocessing: Preprocessing, seed: int) -> tuple[La
     else:
         chosen = _test_images(folder, list(rows), seed)
         tests = {name: rows.pop(name) for name in chosen}
-    return (
-        _labelled(rows, classes, images, preprocessing, folder),
-        _labelled(tests, classes, images, preprocessing, folder),
-    )
+    test = _labelled(tests, classes, images, preprocessing, folder)
+    return _labelled(rows, classes, images, preprocessing, folder), test
 
 
 def _only(folder: Path, pattern: str) -> Path:
@@ -51,10 +53,14 @@ def _only(folder: Path, pattern: str) -> Path:
 
 def _truth(path: Path) -> dict[str, dict[str, float]]:
     """Read a table: image name → {diagnosis: 0 or 1}."""
-    rows = {}
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        for number, row in enumerate(csv.DictReader(file), start=2):
+    rows: dict[str, dict[str, float]] = {}
+    with _table(path) as table:
+        for number, row in enumerate(table, start=2):
             name = row.pop("image", None)
+            if name in rows:
+                raise InputError(
+                    f"data: {path.name}, line {number}: {name!r} has a line already; give one for each image"
+                )
             for weight in ("score_weight", "validation_weight"):  # in the official test table
                 row.pop(weight, None)
             try:
@@ -71,6 +77,16 @@ def _truth(path: Path) -> dict[str, dict[str, float]]:
     return rows
 
 
+@contextmanager
+def _table(path: Path) -> Iterator[Any]:
+    """Open a CSV table; its rows are dicts."""
+    try:
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            yield csv.DictReader(file)
+    except (OSError, csv.Error) as error:
+        raise InputError(f"data: {path} cannot be read as a table: {reason(error)}") from error
+
+
 def _diagnosis(row: dict[str, float]) -> str:
     return max(row, key=lambda key: row[key])
 
@@ -79,8 +95,8 @@ def _test_images(folder: Path, names: list[str], seed: int) -> list[str]:
     """Draw a share of the lesions, with all their images; an image without one counts as one."""
     lesions = dict.fromkeys(names, "")
     for path in folder.rglob("*Training_Metadata.csv"):
-        with path.open(newline="", encoding="utf-8", errors="replace") as file:
-            lesions |= {row.get("image", ""): row.get("lesion_id") or "" for row in csv.DictReader(file)}
+        with _table(path) as table:
+            lesions |= {str(row.get("image")): str(row.get("lesion_id") or "") for row in table}
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         groups[lesions[name] or name].append(name)
@@ -101,6 +117,8 @@ def _labelled(
     preprocessing: Preprocessing,
     folder: Path,
 ) -> LabelledSet:
+    if not rows:
+        raise InputError(f"data: {folder} leaves no image for one of its parts; give images of more lesions or classes")
     missing = next((name for name in rows if name not in images), None)
     if missing is not None:
         raise InputError(f"data: {folder} has a diagnosis of {missing} but no such image; add it or delete the line")

@@ -10,9 +10,15 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from hessian_surgery.data.class_names import numbered_names
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
+from hessian_surgery.plain_text import reason
+from hessian_surgery.type_check import fault
+
+# Rows of a file at most: a few bytes can stand for billions of equal ones.
+MOST_ROWS = 50_000_000
 
 
 def parquet_files(folder: Path, split: str) -> list[Path]:
@@ -30,30 +36,46 @@ def read_parquet(files: list[Path], preprocessing: Preprocessing) -> LabelledSet
     """
     try:
         image_column, label_column, classes = _columns(pq.read_schema(files[0]), files[0])
+        for path in files:
+            if pq.read_metadata(path).num_rows > MOST_ROWS:
+                raise InputError(f"data: {path} has more than {MOST_ROWS:,} rows; give fewer images")
         table = pa.concat_tables([pq.read_table(path, columns=[image_column, label_column]) for path in files])
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"data: {files[0].parent} cannot be read as parquet: {error}") from error
-    labels = torch.from_numpy(table[label_column].to_numpy().astype(np.int64))
-    if len(labels) == 0:
-        raise InputError(f"data: {files[0]} is empty; give at least one image")
+        labels = _labels(table[label_column], files[0])
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file can raise anything
+        raise InputError(f"data: {files[0].parent} cannot be read as parquet: {reason(error)}") from error
     images = table[image_column]
     nested = pa.types.is_struct(images.type)
 
     def fetch(positions: Tensor) -> Tensor:
         chosen = positions.tolist()
+        names = [f"image {i} of {files[0].name}" for i in chosen]
         values = [images[i].as_py() for i in chosen]
-        contents = [value["bytes"] if nested else value for value in values]
-        return preprocessing.batch(contents, [f"image {i} of {files[0].name}" for i in chosen])
+        contents = [value["bytes"] if nested and value else value for value in values]
+        for content, name in zip(contents, names, strict=True):
+            if not isinstance(content, bytes):
+                raise InputError(f"data: {name} holds no bytes; give encoded images")
+        return preprocessing.batch(contents, names)
 
-    names = classes or tuple(str(i) for i in range(int(labels.max()) + 1))
-    return LabelledSet(fetch, labels, names, torch.arange(len(labels)))
+    return LabelledSet(fetch, labels, classes or numbered_names(labels), torch.arange(len(labels)))
+
+
+def _labels(column: Any, path: Path) -> Tensor:
+    """The labels (n,) of a column."""
+    if len(column) == 0:
+        raise InputError(f"data: {path} is empty; give at least one image")
+    if not pa.types.is_integer(column.type):
+        raise InputError(f"data: the labels of {path} are {column.type}; give whole numbers")
+    if column.null_count:
+        raise InputError(f"data: {path} has {column.null_count:,} images without a label; leave them out")
+    return torch.from_numpy(column.to_numpy().astype(np.int64))
 
 
 def _columns(schema: Any, path: Path) -> tuple[str, str, tuple[str, ...] | None]:
     """The image column, the label column and the class names."""
-    metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = metadata.get("info", {}).get("features", {})
-    kinds = {name: feature.get("_type") for name, feature in features.items() if isinstance(feature, dict)}
+    features = _features((schema.metadata or {}).get(b"huggingface", b"{}"))
+    kinds = {name: feature.get("_type") for name, feature in features.items()}
     images = [f.name for f in schema if kinds.get(f.name) == "Image" or _holds_bytes(f.type)]
     labels = [f.name for f in schema if kinds.get(f.name) == "ClassLabel"]
     labels += [f.name for f in schema if f.name in ("label", "labels") and pa.types.is_integer(f.type)]
@@ -63,7 +85,20 @@ def _columns(schema: Any, path: Path) -> tuple[str, str, tuple[str, ...] | None]
             "column 'label'"
         )
     names = features.get(labels[0], {}).get("names")
+    wrong = fault(names, list[str] | None, "names")
+    if wrong is not None:
+        raise InputError(f"data: the class names of {path} cannot be used: {wrong}")
     return images[0], labels[0], tuple(names) if names else None
+
+
+def _features(text: bytes) -> dict[str, dict[str, Any]]:
+    """What the metadata of Hugging Face says of each column; nothing if it cannot be read."""
+    try:
+        features = json.loads(text)["info"]["features"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return {}
+    known = features.items() if isinstance(features, dict) else ()
+    return {name: feature for name, feature in known if isinstance(feature, dict)}
 
 
 def _holds_bytes(kind: Any) -> bool:

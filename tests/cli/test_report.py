@@ -81,7 +81,7 @@ def test_a_diagnosis_with_a_folder_writes_its_page(run, capsys, tmp_path, inputs
     assert run("report", "diagnosis", "--html") == 0
     assert (tmp_path / "diagnosis/report.html").read_text() == page
     assert run(*arguments) == 2
-    assert "out: diagnosis holds other files" in capsys.readouterr().err
+    assert "out: diagnosis holds a finished diagnosis" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -27,6 +27,10 @@ def torchrun(size: int, *words: str, **more: str) -> subprocess.CompletedProcess
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
+def started(words: list[str], **more: str) -> list[subprocess.Popen[str]]:
+    return start_ranks(2, ["-m", "hessian_surgery", *words], **more)
+
+
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*")}
 
@@ -48,16 +52,58 @@ def test_bad_input_gives_one_line(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.fixture
-def command(_trained, tmp_path):
+@pytest.fixture(scope="module")
+def model(_trained, tmp_path_factory):
+    """The options for the demo's net and its data."""
+    path = tmp_path_factory.mktemp("model") / "base.safetensors"
+    save_file(_trained, path)
+    return ["--model", "smallnet", "--checkpoint", str(path), "--data", "digits"]
+
+
+@pytest.fixture(scope="module")
+def command(model):
     """A run of the loop with four iterations, which leaves a state after each."""
-    save_file(_trained, tmp_path / "base.safetensors")
-    model = ["--model", "smallnet", "--checkpoint", str(tmp_path / "base.safetensors"), "--data", "digits"]
     return ["operate", *model, "--preset", "loop", "--iterations", "4", "--hessian-samples", "32", "--spikes", "3"]
 
 
-def started(words: list[str], **more: str) -> list[subprocess.Popen[str]]:
-    return start_ranks(2, ["-m", "hessian_surgery", *words], **more)
+@pytest.fixture(scope="module")
+def whole(command, tmp_path_factory):
+    """The folder of such a run that nothing has interrupted."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    finish(started([*command, "--out", str(folder)]))
+    return folder
+
+
+def finish(ranks: list[subprocess.Popen[str]]) -> list[tuple[str, str]]:
+    """What ranks that must succeed say, on stdout and stderr."""
+    said = [rank.communicate(timeout=300) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * len(ranks), said
+    return said
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["spectrum", "--spikes", "3", "--vectors"],
+        ["diagnose", "--spikes", "3"],
+        ["compare", "--methods", "class-bias,operate,focal,bulk", "--epochs", "1", "--splits", "2"],
+        ["operate", "--directions", "both", "--folds", "3"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_is_shared_by_two_ranks(words, model, tmp_path):
+    first, second = finish(started([*words, *model, "--out", str(tmp_path / "run")]))
+    assert first[0]
+    assert second == ("", "")
+    assert not any(name.startswith(".") or name == "unfinished.txt" for name in names(tmp_path / "run"))
+
+
+@pytest.mark.full
+def test_reproduce_is_shared_by_two_ranks(tmp_path):
+    first, second = finish(started(["reproduce", "iterations", "--quick", "--out", str(tmp_path / "run")]))
+    assert first[0]
+    assert second == ("", "")
 
 
 def strike(ranks: list[subprocess.Popen[str]], victim: int, number: int, after: str) -> tuple[list[str], float]:
@@ -85,19 +131,16 @@ def strike(ranks: list[subprocess.Popen[str]], victim: int, number: int, after: 
 @pytest.mark.full
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("after", ["deciding on", "spikes", "sensitivity", "  1/4", "  3/4", "report"])
-def test_a_killed_rank_ends_the_run_which_can_be_resumed(victim, after, command, tmp_path):
-    ranks = started([*command, "--out", str(tmp_path / "whole")])
-    assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
+def test_a_killed_rank_ends_the_run_which_can_be_resumed(victim, after, command, whole, tmp_path):
     ranks = started([*command, "--out", str(tmp_path / "killed")])
     said, _ = strike(ranks, victim, signal.SIGKILL, after)
     told = "".join(said)
     assert LOST.search(told) or "error: rank 1: another rank" in told
     assert "Traceback" not in told
-    ranks = started([*command, "--out", str(tmp_path / "killed"), "--resume"])
-    assert [rank.wait(timeout=300) for rank in ranks] == [0, 0], ranks[0].stderr.read()
+    finish(started([*command, "--out", str(tmp_path / "killed"), "--resume"]))
     for name in ("model.safetensors", "patch.safetensors", "predictions.safetensors"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
-    assert names(tmp_path / "whole") == names(tmp_path / "killed")
+        assert (whole / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+    assert names(whole) == names(tmp_path / "killed")
 
 
 @pytest.mark.full

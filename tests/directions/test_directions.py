@@ -12,7 +12,7 @@ from hessian_surgery.curvature.krylov import gaussian
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.curvature.memory import Room
 from hessian_surgery.directions import class_gradients as gradients
-from hessian_surgery.directions import family
+from hessian_surgery.directions import family, rows
 from hessian_surgery.directions.biases import bias_directions
 from hessian_surgery.directions.class_gradients import class_gradients, gradient_images
 from hessian_surgery.directions.family import MICRO, Directions, Probe, join
@@ -267,13 +267,13 @@ def test_if_there_is_little_room_directions_go_elsewhere_and_stay_the_same(net, 
     places = []
     expected = class_gradients(probe, images)
 
-    class Noted(family.Basis):
+    class Noted(rows.Basis):
         def __init__(self, dimension, dtype, device, storage):
             super().__init__(dimension, dtype, device, storage)
             places.append(storage.place)
 
-    monkeypatch.setattr(family, "free_room", lambda device: room)
-    monkeypatch.setattr(family, "Basis", Noted)
+    monkeypatch.setattr(rows, "free_room", lambda device: room)
+    monkeypatch.setattr(rows, "Basis", Noted)
     found = class_gradients(probe, images)
     assert places == [place, place]  # the gradients, and the logits' changes
     assert torch.equal(found.changes, expected.changes)
@@ -284,7 +284,7 @@ def test_if_there_is_little_room_directions_go_elsewhere_and_stay_the_same(net, 
 def test_directions_may_take_a_share_of_the_free_room():
     room = Room(1000, 10_000, 0)
     sizes = (400, 401, 4000, 4001)
-    assert [family.place_rows(size, room) for size in sizes] == ["device", "host", "host", "disk"]
+    assert [rows.place_rows(size, room) for size in sizes] == ["device", "host", "host", "disk"]
 
 
 def test_families_on_a_gpu_and_on_the_host_are_joined_on_the_host():

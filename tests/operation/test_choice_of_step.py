@@ -8,6 +8,7 @@ from hessian_surgery.evidence.accuracies import answer_rates
 from hessian_surgery.evidence.class_noise import ClassNoise
 from hessian_surgery.operation.choice import RESAMPLES, make_candidates
 from hessian_surgery.operation.crossfit import PredictedStep
+from hessian_surgery.operation.expected_gain import ExpectedGains
 from hessian_surgery.operation.goal import Goal
 
 FREE = Goal("sigma", 0.0, np.full(3, -np.inf))
@@ -97,3 +98,13 @@ def test_the_choice_is_among_accuracies_without_noise():
     assert candidates.choose(FREE).step is lifted
     noise = ClassNoise(np.array([-0.1, 0.0, 0.0]), np.zeros(3), np.zeros(3))
     assert candidates.choose(replace(FREE, noise=noise)).step is nothing
+
+
+def test_a_step_must_keep_the_budget_by_the_probabilities_too():
+    """Both steps keep it by the labels; of one the probabilities expect a loss."""
+    nothing, lifted, lucky = step(0.6, 0.8, 0.9), step(0.75, 0.8, 0.9), step(0.8, 0.8, 0.9)
+    candidates = make_candidates([[nothing], [lifted, lucky]], LABELS, 3)
+    goal = replace(FREE, floor=nothing.rates.accuracy)
+    assert candidates.choose(goal).step is lucky
+    gains = ExpectedGains(np.array([0.0, 0.0, -0.05]), np.array([0.0, 0.1, 0.1]))
+    assert replace(candidates, gains=gains).choose(goal).step is lifted

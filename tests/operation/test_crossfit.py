@@ -220,3 +220,27 @@ def test_a_measured_ray_sees_what_is_not_modelled():
     assert rest.any()
     assert (whole.answers[rest] == OTHER).all()
     assert (whole.answers[~rest] == 0).all()
+
+
+def test_only_moving_images_are_measured():
+    """The others take the change of their logits by biases, which is exact, and nothing else."""
+    surrogate = made_up()
+    moving = torch.arange(0, len(surrogate.labels), 3)
+    still = torch.ones(len(surrogate.labels), dtype=torch.bool)
+    still[moving] = False
+    changes = surrogate.changes.clone()
+    changes[:, still] = 0
+    surrogate = replace(surrogate, changes=changes, moving=moving)
+    bent = Bent(surrogate, 0.5)
+    seen = []
+
+    def look(fit, positions):
+        seen.extend(positions.tolist())
+        return bent(fit, positions)
+
+    for ray in cross_fit(surrogate, FREE)[::3]:
+        seen.clear()
+        found = ray.measured(look)
+        assert sorted(seen) == moving.tolist()
+        assert found.bend[still].abs().max() < 1e-5
+        assert torch.allclose(found.bend[moving], ray.measured(bent).bend[moving])

@@ -234,7 +234,7 @@ def _best_of(outputs: ModelOutputs, calibration: Tensor, goal: Goal, edits: Sequ
         answers = logits.argmax(dim=1).cpu()
         steps.append(PredictedStep(np.array([i]), answer_rates(answers, labels, classes), answers))
     noise = class_noise(steps[0].rates.per_class, torch.bincount(labels, minlength=classes).numpy())
-    found = make_candidates([steps[:1], steps[1:]], labels, classes)
+    found = make_candidates([steps[:1], steps[1:]], labels, classes, logits=edits[0][1])
     candidates = [Candidate(edit, step.rates) for (edit, _), step in zip(edits, steps, strict=True)]
     return BestOf(candidates, found.chooser(replace(goal, noise=noise)))
 

@@ -29,6 +29,8 @@ def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | Non
     sides = stratified_folds(data.labels, 2, generator(seed, "sides"))
     places = [(sides == side).nonzero().squeeze(1) for side in (0, 1)]
     cap = max(1, TRAINING_IMAGES // (2 * len(data.classes)))
+    if probe.moving is not None:
+        places = [place[torch.isin(place, probe.moving.cpu())] for place in places]
     halves = [cap_per_class(data.subset(place), cap, seed) for place in places]
     made = [gradient_vectors(probe, half, "calibration_data", groups) for half in halves]
     names = tuple(name for name in made[0][0] if name in made[1][0])
@@ -52,7 +54,7 @@ def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | Non
         both = torch.empty(probe.logits.shape, device=device)
         for side, place in enumerate(places):
             both[place.to(device)] = probe.slopes(seen_from(i, side), place).float()
-        return both
+        return both if probe.moving is None else both[probe.moving.to(device)]
 
     scales, changes = scaled_changes(probe, len(names), slope)
     return Directions(
@@ -66,6 +68,7 @@ def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | Non
         sides=sides,
         seen_from=seen_from,
         combine=combine,
+        moving=probe.moving,
     )
 
 

@@ -18,7 +18,8 @@ from hessian_surgery.curvature.slices import Slices, slices_of, width
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.directions.class_groups import ClassGroups, find_groups
-from hessian_surgery.directions.family import Directions, Probe, allocate_rows, probe_directions
+from hessian_surgery.directions.family import Directions, Probe, probe_directions
+from hessian_surgery.directions.rows import allocate_rows
 from hessian_surgery.directions.soft_accuracy import soft_accuracy_gradients
 from hessian_surgery.distributed import total
 from hessian_surgery.errors import InputError

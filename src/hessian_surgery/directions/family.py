@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.curvature.basis import Basis, Place, Storage
-from hessian_surgery.curvature.memory import Room, free_room
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.logit_changes import (
     Tangent,
@@ -21,6 +19,7 @@ from hessian_surgery.directions.logit_changes import (
     logit_tangents,
     logits_after,
 )
+from hessian_surgery.directions.rows import allocate_rows
 from hessian_surgery.directions.soft_accuracy import BatchGradient, batch_gradient
 from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 from hessian_surgery.evidence.group_sums import make_groups
@@ -29,9 +28,6 @@ from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE
 from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.types import Array, Progress
-
-# The largest share of the free memory of one place that directions or logit changes may take.
-SHARE = 0.4
 
 # How often constants of outputs and of images are found in turns.
 TURNS = 20
@@ -69,6 +65,8 @@ class Directions:
         seen_from: function from i and a side to the vector (p,) along which the logit changes of
             that side's images were taken; None if that is `vector` for all.
         combine: sums all vectors but biases at once; None if they are added one by one.
+        moving: positions (m,) of the images that have changes, those of the others are 0; None for
+            all.
     """
 
     name: str
@@ -83,6 +81,7 @@ class Directions:
     sides: Tensor | None = None
     seen_from: Callable[[int, int], Tensor] | None = None
     combine: Combine | None = None
+    moving: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.scales)
@@ -145,6 +144,8 @@ class Probe:
         logits: logits (N, C) of the images at the present weights, on the weights' device.
         batch_size: images per forward pass.
         progress: called with (directions done, directions in total).
+        moving: positions (m,) of the images whose logits directions change; the others are taken
+            to stay as they are. None for all.
     """
 
     classifier: Classifier
@@ -153,6 +154,7 @@ class Probe:
     logits: Tensor
     batch_size: int = BATCH_SIZE
     progress: Progress | None = None
+    moving: Tensor | None = None
 
     @cached_property
     def outputs(self) -> Tensor:
@@ -181,7 +183,7 @@ class Probe:
 
     def change(self, step: Tensor, positions: Tensor | None = None) -> Tensor:
         """Compute the change of the logits (n, C) of some or all images that a step (p,) makes."""
-        some = self.data if positions is None else self.data.subset(positions)
+        some = self.data if positions is None else self.data.subset(positions.cpu())
         before = self.logits if positions is None else self.logits[positions.to(self.logits.device)]
         return logits_after(self.classifier, self.space, step, some, self.batch_size) - before
 
@@ -193,8 +195,8 @@ def numbered(word: str, count: int) -> tuple[str, ...]:
 
 def probe_directions(name: str, labels: tuple[str, ...], probe: Probe, vector: Vector) -> Directions:
     """Make a family of the directions `vector` (i → unit vector), one for each label."""
-    scales, changes = scaled_changes(probe, len(labels), lambda i: probe.slopes(vector(i), None))
-    return Directions(name, labels, probe.space, vector, scales, probe.outputs, changes)
+    scales, changes = scaled_changes(probe, len(labels), lambda i: probe.slopes(vector(i), probe.moving))
+    return Directions(name, labels, probe.space, vector, scales, probe.outputs, changes, moving=probe.moving)
 
 
 def scaled_changes(probe: Probe, count: int, slope: Callable[[int], Tensor]) -> tuple[Array, Tensor]:
@@ -203,17 +205,22 @@ def scaled_changes(probe: Probe, count: int, slope: Callable[[int], Tensor]) -> 
     Args:
         probe: the images; its progress is told of each direction.
         count: K.
-        slope: function from i to the derivatives of the logits (N, C) along direction i.
+        slope: function from i to the derivatives of the logits (m, C) of the moving images along
+            direction i.
     """
     unit = logit_unit(probe.logits)
     shape = (count, *probe.outputs.shape)
+    moving = slice(None) if probe.moving is None else probe.moving.to(probe.outputs.device)
+    outputs = probe.outputs[moving]
     scales = np.empty(count)
     changes = allocate_rows(count, math.prod(shape[1:]), torch.float32, probe.space.device)
     for i in range(count):
         found = slope(i)
         size = float(found.square().mean().sqrt()) / unit
         scales[i] = 1 / size if size > 0 else 0.0
-        changes.append((found.gather(1, probe.outputs) * scales[i]).flatten())
+        change = torch.zeros(shape[1:], device=found.device)
+        change[moving] = found.gather(1, outputs) * scales[i]
+        changes.append(change.flatten())
         if probe.progress is not None:
             probe.progress(i + 1, count)
     return scales, changes.vectors().view(shape)
@@ -279,18 +286,6 @@ def join(families: list[Directions]) -> Directions:
         return torch.stack([family._along(own, side) for family, own in pairs if own.any()]).sum(dim=0)
 
     sides = next((family.sides for family in families if family.sides is not None), None)
+    moving = next((family.moving for family in families if family.moving is not None), None)
     joined = replace(families[0], name=name, labels=labels, scales=scales, changes=changes, sides=sides)
-    return replace(joined, vector=vector, seen_from=seen_from, combine=combine)
-
-
-def allocate_rows(count: int, dimension: int, dtype: torch.dtype, device: torch.device) -> Basis:
-    """Make room for `count` vectors (dimension,), on the device or wherever there is enough."""
-    place = place_rows(count * dimension * dtype.itemsize, free_room(device))
-    return Basis(dimension, dtype, device, Storage(count, place))
-
-
-def place_rows(size: int, room: Room) -> Place:
-    """Choose where `size` bytes go: the device, the host's memory, or a temporary file."""
-    if size <= SHARE * room.device:
-        return "device"
-    return "host" if size <= SHARE * room.host else "disk"
+    return replace(joined, vector=vector, seen_from=seen_from, combine=combine, moving=moving)

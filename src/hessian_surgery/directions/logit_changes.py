@@ -80,7 +80,7 @@ def logit_tangents(
         held.copy_(direction)
         with classifier.evaluating(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch's own forward mode uses torch.jit
-            some = data if positions is None else data.subset(positions)
+            some = data if positions is None else data.subset(positions.cpu())
             return rows_of(lambda inputs: replayed(inputs).to(space.device), some, batch_size, classifier.device)
 
     return along

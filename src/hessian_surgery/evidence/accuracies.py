@@ -48,8 +48,13 @@ def logit_unit(logits: Tensor) -> float:
     """How far logits (n, C) must move to change an answer: the median gap between the top two."""
     if logits.shape[1] < 2:
         raise InputError(f"logits: got {logits.shape[1]} per sample; give a model with two classes or more")
+    return float(answer_gaps(logits).median().clamp(min=1e-6))
+
+
+def answer_gaps(logits: Tensor) -> Tensor:
+    """The largest of the logits (n, C) of each image minus the second largest (n,)."""
     first, second = logits.topk(2, dim=1).values.unbind(dim=1)
-    return float((first - second).median().clamp(min=1e-6))
+    return first - second
 
 
 def margins(logits: Tensor, labels: Tensor) -> Tensor:

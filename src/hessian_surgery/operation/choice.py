@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hessian_surgery.evidence.resampled_pairs import count_by_class, resample_images
 from hessian_surgery.operation.crossfit import PredictedStep
+from hessian_surgery.operation.expected_gain import ExpectedGains, expected_gains
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.seeding import numpy_generator
 from hessian_surgery.types import Array
@@ -52,12 +53,14 @@ class Candidates:
             holds only the step that does nothing.
         count: images of each class (C,).
         drawn: class accuracies of every step, rung by rung, on each resample (R, M, C).
+        gains: what the model's own probabilities expect of every step; None if they are not known.
         without_targets: those to choose from if there were no targets; None if there are none.
     """
 
     rungs: tuple[tuple[PredictedStep, ...], ...]
     count: NDArray[np.int64]
     drawn: Floats
+    gains: ExpectedGains | None = None
     without_targets: "Candidates | None" = None
 
     @property
@@ -176,7 +179,10 @@ class Choice:
         lucky = known.drawn[rows, members[picked]] - known.drawn[:, 0] - gain[picked]
         total = max(0.0, float(np.mean(lucky @ known.shares)))
         margin = np.maximum(0.0, lucky.mean(axis=0)) + self.margin[members]
-        allowed = gain @ known.shares >= spare + total - SLACK
+        shown = gain @ known.shares
+        allowed = shown >= spare + total - SLACK
+        if known.gains is not None:
+            allowed &= known.gains.shrunk(shown, members) >= spare - SLACK
         allowed &= (gain - margin >= self.room - SLACK).all(axis=-1)
         allowed[0] = True
         accuracy = known.per_class[members] @ known.shares
@@ -186,7 +192,7 @@ class Choice:
 
 
 def make_candidates(
-    rungs: Sequence[Sequence[PredictedStep]], labels: Tensor, classes: int, seed: int = 0
+    rungs: Sequence[Sequence[PredictedStep]], labels: Tensor, classes: int, seed: int = 0, logits: Tensor | None = None
 ) -> Candidates:
     """Candidates with their class accuracies on resamples of the images within each class.
 
@@ -195,6 +201,7 @@ def make_candidates(
         labels: the true class of each image (n,).
         classes: C.
         seed: fixes the resamples.
+        logits: those of the present weights (n, C), if gains are to be expected by them.
     """
     truth = labels.cpu().numpy()
     right = np.stack([(step.answers.cpu().numpy() == truth) for rung in rungs for step in rung])
@@ -203,4 +210,6 @@ def make_candidates(
     count = np.bincount(truth, minlength=classes)
     drawn = count_by_class(right, truth, often, classes)
     np.divide(drawn, count, out=drawn, casting="unsafe")
-    return Candidates(tuple(map(tuple, rungs)), count, drawn)
+    answers = [step.answers for rung in rungs for step in rung]
+    gains = None if logits is None else expected_gains(answers, logits, labels)
+    return Candidates(tuple(map(tuple, rungs)), count, drawn, gains)

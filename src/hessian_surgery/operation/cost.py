@@ -13,6 +13,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.calibration_gradients import gradient_rows
 from hessian_surgery.directions.class_gradients import gradient_images
 from hessian_surgery.directions.family import MICRO
+from hessian_surgery.directions.moving import count_moving
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, check_classifier
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space
@@ -216,6 +217,7 @@ def _size_up(
     vector = space.dimension * space.dtype.itemsize
     sizes = Sizes(
         images=images,
+        moving=count_moving(images, space.device),
         heldout=0 if heldout is None else len(heldout),
         drawn=len(gradient_images(training)) if rows else 0,
         image=input_bytes(calibration),

@@ -96,18 +96,28 @@ class Ray:
     def measured(self, after: AfterCoefficients) -> "Ray":
         """The same ray, with every fit measured on the fold that it was not fitted to.
 
-        All folds together take one forward pass over all images.
+        All folds together take one forward pass over the moving images.
         """
         bend = torch.zeros_like(self.slope)
         rest = None if self.surrogate.rest is None else self.surrogate.rest.clone()
         for i, fit in enumerate(self.fits):
             mine = (self.folds == i).nonzero().squeeze(1)
-            logits = after(fit, mine).to(bend)
+            logits = self._after(after, fit, mine)
             outputs = self.surrogate.outputs[mine]
             bend[mine] = logits.gather(1, outputs) - self.surrogate.kept[mine] - self.slope[mine]
             if rest is not None:
                 rest[mine] = best_of_rest(logits, outputs)
         return replace(self, bend=bend, rest=rest)
+
+    def _after(self, after: AfterCoefficients, fit: Array, positions: Tensor) -> Tensor:
+        """Logits (n, C) of some images after a fit: measured, where directions change them."""
+        moving = self.surrogate.moving
+        if moving is None:
+            return after(fit, positions).to(self.slope)
+        logits = self.surrogate.mapped(to_tensor(fit[None], self.slope), positions).clone()
+        moves = torch.isin(positions, moving)
+        logits[moves] = after(fit, positions[moves]).to(logits)
+        return logits
 
     def followed(self) -> "Ray":
         """The same ray, of steps that only scale and shift logits: all logits are known."""

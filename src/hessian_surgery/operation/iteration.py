@@ -12,6 +12,7 @@ from torch import Tensor
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.directions.calibration_gradients import gradient_rows
+from hessian_surgery.directions.moving import count_moving
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.model.passes import give_back
@@ -251,7 +252,12 @@ def _unpack(
 
 
 def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
-    """Passes at most: for the directions, the logits before and after, and the measured fits."""
+    """Passes at most: for the directions, the logits before and after, and the measured fits.
+
+    Only the moving images take part in those for directions and measured fits.
+    """
+    images = int(counts.sum())
+    share = count_moving(images, device) / max(1, images)
     spikes = config.search.count(len(counts)) if config.uses_spikes else 0
     rows = gradient_rows(counts, len(config.alone)) if config.uses_gradients else ()
     crossed = len(rows) > 1
@@ -261,7 +267,8 @@ def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
     measured = (2 if config.targets else 1) * len(PRICES) * (config.iterations + 1)
     measured = measured if spikes + gradients > 0 else 0
     # The logits before the first step are the report's as well.
-    passes = config.iterations * math.ceil(each * (spikes + gradients) + 2 + crossed) + 1 + measured
+    directions = math.ceil(share * (each * (spikes + gradients) + crossed))
+    passes = config.iterations * (directions + 2) + 1 + math.ceil(share * measured)
     return Work(passes, backward=config.iterations * crossed)
 
 

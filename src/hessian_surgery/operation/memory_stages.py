@@ -6,7 +6,7 @@ import torch
 
 from hessian_surgery.curvature.basis import Place
 from hessian_surgery.curvature.memory import SHARE, Room, sized
-from hessian_surgery.directions.family import place_rows
+from hessian_surgery.directions.rows import place_rows
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.leading_outputs import LEADING
 from hessian_surgery.evidence.resampled_pairs import RESAMPLES as REPORT_RESAMPLES
@@ -64,6 +64,7 @@ class Sizes:
 
     Attributes:
         images: calibration images, N.
+        moving: those that directions are tried on.
         heldout: held-out images.
         drawn: training images whose gradients are taken.
         image: bytes of one image.
@@ -88,6 +89,7 @@ class Sizes:
     """
 
     images: int
+    moving: int
     heldout: int
     drawn: int
     image: int

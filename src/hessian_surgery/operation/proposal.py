@@ -16,6 +16,7 @@ from hessian_surgery.directions.class_gradients import class_gradients
 from hessian_surgery.directions.class_groups import find_groups
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.logit_changes import logits_after_steps
+from hessian_surgery.directions.moving import moving_images
 from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.distributed import agreed
 from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
@@ -157,6 +158,7 @@ def find_directions(
         logits,
         problem.batch_size,
         lambda *_: observer.stage("directions", next(done), units),
+        moving_images(logits),
     )
     first, _ = next(data.batches(2, problem.classifier.device))
     bias = bias_directions(probe, find_head(problem.classifier, first))
@@ -194,6 +196,7 @@ def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions
         changes=changes,
         shifts=logits.new_full((logits.shape[1],), directions.bias_unit) if directions.bias_unit else None,
         started=problem.started.to(changes.device),
+        moving=None if directions.moving is None else directions.moving.to(changes.device),
     )
 
 
@@ -203,6 +206,8 @@ def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCo
     sides = directions.sides
     # Each fold, and each side of it, sees a step of its own.
     parts = FOLDS if sides is None else 2 * FOLDS
+    if directions.moving is not None:
+        parts *= max(1, round(len(data) / len(directions.moving)))
     after_step = logits_after_steps(problem.classifier, problem.space, data, problem.batch_size, parts)
     if sides is None:
         return lambda coefficients, positions: after_step(directions.step(coefficients), positions)

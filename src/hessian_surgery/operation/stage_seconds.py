@@ -33,18 +33,18 @@ def seconds_by_stage(
     forward = images * trial.forward.seconds
     heldout = sizes.heldout * trial.forward.seconds
     crossed = len(sizes.gradients) > 1
-    differentiated = sizes.drawn + crossed * min(images, TRAINING_IMAGES)
+    differentiated = sizes.drawn + crossed * min(sizes.moving, TRAINING_IMAGES)
     fits = (2 if sizes.directions else 1) * FITS * EVALUATIONS * images * trial.fit.seconds
     # Each half of the images sees a step of its own along crossed directions.
     vectors = (1 + crossed) * FOLDS * sizes.directions * trial.vector
-    measured = len(PRICES) * (forward + vectors) if sizes.directions else 0.0
+    measured = len(PRICES) * (sizes.moving * trial.forward.seconds + vectors) if sizes.directions else 0.0
     each = {
         # Batch sizes are tried for as long as a pass, at most.
         "prepare": 2 * forward + heldout,
         "spikes": products * GRADIENTS_PER_PRODUCT * sizes.hessian_images * trial.gradient.seconds,
     }
     if sizes.with_plan:
-        slopes = sizes.directions * (images * trial.slope.seconds + MOVES * trial.vector)
+        slopes = sizes.directions * (sizes.moving * trial.slope.seconds + MOVES * trial.vector)
         each["directions"] = (1 - 1 / iterations) * forward + differentiated * trial.gradient.seconds + slopes
         each["plan"] = sizes.aims * (measured + fits)
         if operations == 1:

@@ -32,6 +32,7 @@ class Surrogate:
         scales: what share of each logit it adds (C,), likewise.
         started: the class that the starting model predicted for each image (n,); None if the
             present weights are its own.
+        moving: positions (m,) of the images that directions change; None for all.
     """
 
     logits: Tensor
@@ -42,6 +43,7 @@ class Surrogate:
     shifts: Tensor | None = None
     scales: Tensor | None = None
     started: Tensor | None = None
+    moving: Tensor | None = None
 
     @property
     def exact(self) -> int:

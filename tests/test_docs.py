@@ -220,7 +220,7 @@ def test_every_page_is_in_the_contents():
 def test_a_page_is_short(page):
     words = [word for word in PAGES[page].split() if word != "|"]  # a table's bar is no word
     # The map has a line for every file.
-    assert len(words) <= (1350 if page == "docs/architecture.md" else 1200)
+    assert len(words) <= (1400 if page == "docs/architecture.md" else 1200)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -67,7 +67,7 @@ def replaced(content: object, draw: Random) -> object:
                 holder.append(deepcopy(holder[key]))
             case 2 if isinstance(holder, dict):
                 holder[ESCAPES] = deepcopy(holder[key])
-            case 3 if isinstance(holder[key], int | float):
+            case 3 if isinstance(holder[key], float):
                 holder[key] = holder[key] * draw.choice((-1, 10, 1e6, 1e-300))
             case 4 if isinstance(holder[key], str):
                 holder[key] += ESCAPES

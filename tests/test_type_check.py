@@ -73,7 +73,7 @@ def test_records_are_built_from_plain_values_and_checked():
         ({"count": 1, "x": 2}, "x"),
         ([], "a list"),
     ):
-        with pytest.raises(hs.InputError, match=words):
+        with pytest.raises(TypeError, match=words):
             built(Record, content)
     record = Record(np.int64(3), ["a"], np.float32(0.25))
     require_types(record)

@@ -52,18 +52,18 @@ def built(kind: Callable[..., T], content: Any, place: str = "") -> T:
     """Make a record from plain values, as JSON holds them.
 
     Raises:
-        InputError: a value is missing, unknown or of another type.
+        TypeError: a value is missing, unknown or of another type.
     """
     if not isinstance(content, dict):
-        raise InputError(f"{place or 'it'} is {_shown(content)}; it must be an object")
+        raise TypeError(f"{place or 'it'} is {_shown(content)}; it must be an object")
     hints = _hints(kind)
     for own in fields(kind):  # type: ignore[arg-type]
         if own.name in content and (found := fault(content[own.name], hints[own.name], _at(place, own.name))):
-            raise InputError(found)
+            raise TypeError(found)
     try:
         return kind(**content)
     except TypeError as error:
-        raise InputError(f"{place or 'it'} does not hold what it must: {str(error).partition(') ')[2]}") from error
+        raise TypeError(f"{place or 'it'} does not hold what it must: {str(error).partition(') ')[2]}") from error
 
 
 def require_types(record: Any) -> None:

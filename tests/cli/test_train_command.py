@@ -89,6 +89,7 @@ def test_an_interrupted_command_goes_on_and_writes_the_same_weights(run, capsys,
     ):
         patch.setattr("hessian_surgery.cli.train.train_model", interrupted)
         train_command(TrainOptions(**INTERRUPTED))
+    capsys.readouterr()
     assert [path.name for path in tmp_path.iterdir()] == ["stopped.training"]
     refused(run(*command, "stopped.safetensors", "--epochs", "5"), capsys.readouterr(), "give the same ones again")
     assert run(*command, "stopped.safetensors") == 0

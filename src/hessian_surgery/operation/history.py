@@ -71,9 +71,8 @@ def load_history(folder: Path, iterations: int, kind: type[IterationRecord], kno
         # Only line ends end a line: names may hold other separators.
         text = (folder / "history.jsonl").read_text(encoding="utf-8")
         lines = [f"{line}\n" for line in text.split("\n")[:-1][:iterations]]
-        records = [kind.from_dict(parse_json(line, what)) for line in lines]
-    if len(records) < iterations:
-        raise InputError(f"resume: {folder}/history.jsonl has {len(records)} lines, where {iterations} are needed")
-    if sha256("".join(lines).encode()).hexdigest() != known:
-        raise InputError(f"resume: {folder}/history.jsonl is damaged; begin again in another folder")
-    return records
+        if len(lines) < iterations:
+            raise InputError(f"{what} has {len(lines)} lines, where {iterations} are needed")
+        if sha256("".join(lines).encode()).hexdigest() != known:
+            raise InputError(f"{what} is damaged; begin again in another folder")
+        return [kind.from_dict(parse_json(line, what)) for line in lines]

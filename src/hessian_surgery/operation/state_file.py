@@ -93,7 +93,8 @@ def load_passes(folder: Path) -> Passes | None:
     if path is None:
         return None
     what = f"resume: {path}"
-    return built(Passes, parse_json(read_metadata(path).get("passes", ""), what), what)
+    with blamed_on(what):
+        return built(Passes, parse_json(read_metadata(path).get("passes", ""), what), "passes")
 
 
 def load_state(folder: Path, problem: Problem[Any], identity: str, unpack: Unpack[S]) -> tuple[Problem[Any], S] | None:

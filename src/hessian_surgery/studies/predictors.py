@@ -22,7 +22,7 @@ from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.page_shapes import PredictorsShape
 from hessian_surgery.paper.diagnosis import diagnose
-from hessian_surgery.stored import checked, read_json
+from hessian_surgery.stored import blamed_on, checked, read_json
 from hessian_surgery.type_check import built
 
 # The method whose gain is predicted by default.
@@ -180,5 +180,10 @@ def load_cases(path: Path, method: str) -> tuple[Case, ...]:
     if content.get("method") != method or "cases" not in content:
         raise InputError(f"with: {path} is not a study of {method!r}; give a predictors.json of that method")
     cases = checked(content, f"with: {path}", PredictorsShape)["cases"]
+    with blamed_on(f"with: {path}"):
+        return _cases(cases)
+
+
+def _cases(cases: list[dict[str, Any]]) -> tuple[Case, ...]:
     gains = [{name: built(Estimate, gain) for name, gain in case["gains"].items()} for case in cases]
     return tuple(replace(built(Case, case | {"gains": {}}), gains=own) for case, own in zip(cases, gains, strict=True))

@@ -119,3 +119,9 @@ def test_names_of_a_training_that_are_too_long_are_refused_before_it(run, capsys
     refused(
         run("train", "--model", "smallnet", "--data", "digits", "--out", "o" * 240), capsys.readouterr(), "too long"
     )
+
+
+def test_an_empty_name_is_no_missing_one(run, capsys, tmp_path):
+    """Found by fuzzing: it trained eighteen nets."""
+    arguments = ["--model", "", "--data", "digits", "--checkpoint", "absent.pt"]
+    refused(run("study", "predictors", *arguments), capsys.readouterr(), "absent.pt is not a file")

@@ -45,7 +45,7 @@ def study_predictors(options: PredictorsOptions) -> None:
         option = f"--{stray.replace('_', '-')}"
         raise InputError(f"model: missing; {option} is about a model of your own; give --model, or leave it out")
     source = _zoo
-    if options.model:
+    if options.model is not None:
         source = _own
     elif options.diagnosis or options.comparison:
         source = _files

@@ -1,12 +1,16 @@
 import os
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.files import LOCK, append_text, claimed, write_text, written_beside
+from hessian_surgery.ranks import Ranks, acting
 from hessian_surgery.stored import read_json
 from hessian_surgery.weights.tensorfile import save_tensors
 
@@ -111,3 +115,16 @@ def test_folders_on_the_way_go_too_if_nothing_was_written(tmp_path):
     with claimed(tmp_path / "a/b/c"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_is_never_replaced(tmp_path):
+    """What ranks that do not write drop went there once, and a library that renames replaced it."""
+    link = tmp_path / "null"
+    link.symlink_to(os.devnull)
+    for place in (Path(os.devnull), link):
+        with pytest.raises(FileError, match="is no file that can be replaced"):
+            write_text(place, "lost")
+    with acting(Ranks(rank=1, size=2, writes=False)), written_beside(tmp_path / "x.safetensors") as beside:
+        save_file({"a": torch.ones(2)}, beside)
+    assert not (tmp_path / "x.safetensors").exists()
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)

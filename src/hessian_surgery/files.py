@@ -34,8 +34,12 @@ def written_beside(path: Path) -> Iterator[Path]:
     wait_for_all()
     with together():
         if not present().writes:
-            yield Path(os.devnull)
+            # Not the null device: who writes a file beside it and renames would replace the device.
+            with tempfile.TemporaryDirectory() as dropped:
+                yield Path(dropped) / path.name
             return
+        if path.exists() and not path.is_file():
+            raise FileError(f"out: {path} is no file that can be replaced; give another name")
         beside = path.with_name(f".{path.name}.{os.getpid()}.hessian-surgery")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

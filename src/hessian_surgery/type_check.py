@@ -78,8 +78,14 @@ def require_types(record: Any) -> None:
             value = value.item()
             object.__setattr__(record, own.name, value)
         hint = _hints(kind)[own.name]
-        if fault(value, hint) is not None:
-            raise InputError(f"{own.name}: got {_shown(value)}; it must be {_named(hint)}")
+        if fault(value, hint) is None:
+            continue
+        if get_origin(hint) in (dict, Mapping) and isinstance(value, Mapping):
+            _, wanted = get_args(hint)
+            for key, held in value.items():
+                if isinstance(key, str) and fault(held, wanted) is not None:
+                    raise InputError(f"{own.name}: got {key}={_shown(held)}; it must be {_named(wanted)}")
+        raise InputError(f"{own.name}: got {_shown(value)}; it must be {_named(hint)}")
 
 
 @cache

@@ -163,7 +163,12 @@ def test_a_soft_target_is_as_far_away_as_the_exact_one():
     assert float(soft(at(0.7), at([0.5, 0.1, 0.75]), 0.0)) == pytest.approx(0.05 + math.sqrt(0.005), abs=1e-5)
 
 
-@pytest.mark.parametrize("value", [0.0, -0.1, 1.01, 80.0, float("nan")])
+def test_a_target_that_is_no_number_is_refused():
+    with pytest.raises(hs.InputError, match=r"^targets: got bee=nan; it must be a finite number"):
+        hs.SurgeryConfig(targets={"bee": float("nan")})
+
+
+@pytest.mark.parametrize("value", [0.0, -0.1, 1.01, 80.0])
 def test_a_target_that_is_no_accuracy_is_refused(value):
     with pytest.raises(hs.InputError, match=r"^targets: got bee=.*; give an accuracy as a fraction"):
         hs.SurgeryConfig(targets={"bee": value}).check_classes(NAMES)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,7 +107,7 @@ class Script:
             problem.space.parameters[0].fill_(state.iteration + 1.0)
         kept = self.accuracies[state.iteration]
         controller = state.controller or GammaControl(0.02, 0.1)
-        return loop._advance(problem, state, kept, controller), object()
+        return loop._advance(problem, state, kept, controller), SimpleNamespace(accepted=True, coefficients=[])
 
 
 class Counting(Observer):

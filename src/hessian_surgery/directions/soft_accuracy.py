@@ -94,9 +94,10 @@ def soft_accuracy_gradients(
             if len(members) > 0:
                 weights = _weights(data.labels[members], counts)
                 images = data.subset(members)
-                found = _sum_gradients(gradient, images, weights, batch_size, classifier.device, squares, turn)
+                now = turn
                 turn = turn.turn(math.ceil(len(members) / batch_size))
-                yield number, total(zeros(space) if found is None else found).div_(len(members))
+                # No name for the gradient: it would be held while the next one is made.
+                yield number, _mean_gradient(gradient, space, images, weights, batch_size, squares, now)
 
 
 def _weights(labels: Tensor, counts: Tensor) -> Tensor:
@@ -105,16 +106,17 @@ def _weights(labels: Tensor, counts: Tensor) -> Tensor:
 
 
 @torch.enable_grad()
-def _sum_gradients(
+def _mean_gradient(
     gradient: BatchGradient,
+    space: ParameterSpace,
     members: LabelledSet,
     weights: Tensor,
     batch_size: int,
-    device: torch.device,
     squares: Tensor | None,
     turn: Ranks,
-) -> Tensor | None:
-    """The weighted sum of the images' gradients (p,), of the batches that are this rank's turn."""
+) -> Tensor:
+    """The weighted mean of the images' gradients (p,); ranks take turns at batches."""
+    device = space.device
     summed: Tensor | None = None
     parts = weights.split(batch_size)[turn.rank :: turn.size]
     for part, (inputs, labels) in zip(parts, members.batches(batch_size, device, turn), strict=True):
@@ -125,4 +127,4 @@ def _sum_gradients(
         if squares is not None:
             squares.addcmul_(found, found, value=1 / len(labels) ** 2)
         summed = found if summed is None else summed.add_(found)
-    return summed
+    return total(zeros(space) if summed is None else summed).div_(len(members))

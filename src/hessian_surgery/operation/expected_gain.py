@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -36,7 +37,7 @@ class ExpectedGains:
     expected: Array
     error: Array
 
-    def shrunk(self, shown: Array, members: Array) -> Array:
+    def shrunk(self, shown: Array, members: NDArray[np.int64]) -> Array:
         """The gains (m,) of some steps, between what the labels show and what is expected.
 
         Args:

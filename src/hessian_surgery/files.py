@@ -61,7 +61,8 @@ def _remove_half_written(path: Path) -> None:
     """Remove what processes that were killed left of their attempts to write this file."""
     for other in path.parent.glob(f".{glob.escape(path.name)}.*.hessian-surgery"):
         found = HALF_WRITTEN.fullmatch(other.name)
-        if found and not _alive(int(found[1])):
+        # In a container, the id of a killed process may come back as our own.
+        if found and (int(found[1]) == os.getpid() or not _alive(int(found[1]))):
             with suppress(OSError):
                 _remove(other)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from hessian_surgery.operation import expected_gain
 from hessian_surgery.operation.expected_gain import ExpectedGains, calibrated, expected_gains
 
 SHIFTS = torch.tensor([0.0, 0.4, 0.8, 1.2])[:, None] * torch.tensor([1.0, 0.0, -0.5, -0.5])
@@ -21,9 +22,17 @@ def drawn(count, seed, sharpness=1.0, shift=0.0):
 def test_calibration_finds_the_true_probabilities():
     logits, labels, truth = drawn(20_000, 0, sharpness=0.6, shift=torch.tensor([0.5, 0.0, -0.5, 0.2]))
     found = calibrated(logits, labels)
-    assert torch.allclose(found.sum(dim=1), torch.ones(len(labels)).double())
+    assert torch.allclose(found.sum(dim=1), torch.ones(len(labels)))
     assert (found - truth).abs().mean() < 0.01
     assert (torch.softmax(logits, dim=1) - truth).abs().mean() > 0.05
+
+
+def test_many_logits_are_not_all_fitted_to(monkeypatch):
+    monkeypatch.setattr(expected_gain, "FITTED", 20_000)
+    logits, labels, truth = drawn(20_000, 0, sharpness=0.6)
+    found = calibrated(logits, labels)
+    assert found.shape == truth.shape
+    assert (found - truth).abs().mean() < 0.02
 
 
 def test_what_is_expected_is_nearer_to_the_truth_than_what_few_labels_show():

@@ -106,7 +106,8 @@ def logit_difference(change: Change, direction: Tensor, amplitude: float, unit: 
         unit: `logit_unit` of the logits.
     """
     for attempt in range(4):
-        moved = change(amplitude * direction)
+        used = amplitude
+        moved = change(used * direction)
         size = float(moved.square().mean().sqrt()) / unit
         if not math.isfinite(size):
             amplitude /= 1e3
@@ -114,7 +115,7 @@ def logit_difference(change: Change, direction: Tensor, amplitude: float, unit: 
         if size == 0 or PROBE / 4 < size < PROBE * 4 or attempt == 3:
             break
         amplitude *= min(max(PROBE / size, 1e-4), 1e4)
-    return moved.nan_to_num(0.0, 0.0, 0.0) / amplitude, amplitude
+    return moved.nan_to_num(0.0, 0.0, 0.0) / used, amplitude
 
 
 def logits_after(

@@ -116,7 +116,8 @@ class Ray:
             return after(fit, positions).to(self.slope)
         logits = self.surrogate.mapped(to_tensor(fit[None], self.slope), positions).clone()
         moves = torch.isin(positions, moving)
-        logits[moves] = after(fit, positions[moves]).to(logits)
+        if moves.any():
+            logits[moves] = after(fit, positions[moves]).to(logits)
         return logits
 
     def followed(self) -> "Ray":

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import folder_written_beside
+from hessian_surgery.ranks import alone, present
 from hessian_surgery.stored import read_json
 from hessian_surgery.weights.tensorfile import file_sha256, read_header, save_like
 
@@ -65,7 +66,9 @@ def save_folder(out: Path, source: Path, headers: Mapping[str, str], weights: Ma
         headers: those of the weights files, by name.
         weights: tensors by the names that the headers give.
     """
-    with folder_written_beside(out) as beside:
+    with folder_written_beside(out) as beside, alone():
+        if not present().writes:
+            return
         for path in sorted(source.iterdir()):
             if path.is_file() and path.suffix not in STALE and not path.name.startswith("."):
                 shutil.copyfile(path, beside / path.name)

@@ -122,7 +122,14 @@ def save_like(path: Path, header: str, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file with a given header, whose names, dtypes and shapes must fit."""
     encoded = header.encode("utf-8")
     places = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
-    with written_beside(path) as beside, beside.open("wb") as file:
+    with written_beside(path) as beside:
+        if not present().writes:
+            return
+        _write_like(beside, encoded, places, tensors)
+
+
+def _write_like(path: Path, encoded: bytes, places: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    with path.open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for name in sorted(places, key=lambda key: places[key]["data_offsets"]):
             file.write(_bytes(tensors[name]))

@@ -45,7 +45,7 @@ def test_what_is_expected_is_nearer_to_the_truth_than_what_few_labels_show():
         true = (held - held[0]).numpy()
         right = torch.stack([(given == labels).double().mean() for given in answers])
         shown = (right - right[0]).numpy()
-        gains = expected_gains(answers, logits, labels)
+        gains = expected_gains(answers, calibrated(logits, labels), labels)
         shrunk = gains.shrunk(shown, np.arange(4))
         errors.append([abs(shown - true)[1:].mean(), abs(shrunk - true)[1:].mean()])
     labels_alone, both = np.mean(errors, axis=0)
@@ -68,6 +68,6 @@ def test_labels_that_agree_leave_the_expectation():
 def test_an_answer_that_is_not_modelled_is_expected_to_be_wrong():
     logits, labels, _ = drawn(200, 1)
     best = logits.argmax(dim=1)
-    gains = expected_gains([best, torch.full_like(best, -1)], logits, labels)
+    gains = expected_gains([best, torch.full_like(best, -1)], calibrated(logits, labels), labels)
     assert gains.expected[1] < -0.3
     assert gains.error[0] == 0

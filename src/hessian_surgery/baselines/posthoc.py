@@ -24,6 +24,7 @@ from hessian_surgery.evidence.accuracies import Rates, answer_rates, logit_unit
 from hessian_surgery.evidence.class_noise import class_noise
 from hessian_surgery.operation.choice import Chosen, make_candidates
 from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep
+from hessian_surgery.operation.expected_gain import calibrated
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.ladder import climb, prior_shift
 from hessian_surgery.operation.surrogate import Surrogate, bias_maps, logit_maps
@@ -234,7 +235,7 @@ def _best_of(outputs: ModelOutputs, calibration: Tensor, goal: Goal, edits: Sequ
         answers = logits.argmax(dim=1).cpu()
         steps.append(PredictedStep(np.array([i]), answer_rates(answers, labels, classes), answers))
     noise = class_noise(steps[0].rates.per_class, torch.bincount(labels, minlength=classes).numpy())
-    found = make_candidates([steps[:1], steps[1:]], labels, classes, logits=edits[0][1])
+    found = make_candidates([steps[:1], steps[1:]], labels, classes, probabilities=calibrated(edits[0][1], labels))
     candidates = [Candidate(edit, step.rates) for (edit, _), step in zip(edits, steps, strict=True)]
     return BestOf(candidates, found.chooser(replace(goal, noise=noise)))
 

@@ -192,7 +192,11 @@ class Choice:
 
 
 def make_candidates(
-    rungs: Sequence[Sequence[PredictedStep]], labels: Tensor, classes: int, seed: int = 0, logits: Tensor | None = None
+    rungs: Sequence[Sequence[PredictedStep]],
+    labels: Tensor,
+    classes: int,
+    seed: int = 0,
+    probabilities: Tensor | None = None,
 ) -> Candidates:
     """Candidates with their class accuracies on resamples of the images within each class.
 
@@ -201,7 +205,7 @@ def make_candidates(
         labels: the true class of each image (n,).
         classes: C.
         seed: fixes the resamples.
-        logits: those of the present weights (n, C), if gains are to be expected by them.
+        probabilities: calibrated ones (n, C) of the present weights, if gains are to be expected.
     """
     truth = labels.cpu().numpy()
     right = np.stack([(step.answers.cpu().numpy() == truth) for rung in rungs for step in rung])
@@ -211,5 +215,5 @@ def make_candidates(
     drawn = count_by_class(right, truth, often, classes)
     np.divide(drawn, count, out=drawn, casting="unsafe")
     answers = [step.answers for rung in rungs for step in rung]
-    gains = None if logits is None else expected_gains(answers, logits, labels)
+    gains = None if probabilities is None else expected_gains(answers, probabilities, labels)
     return Candidates(tuple(map(tuple, rungs)), count, drawn, gains)

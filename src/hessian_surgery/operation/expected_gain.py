@@ -56,15 +56,15 @@ class ExpectedGains:
         return share * shown + (1 - share) * expected
 
 
-def expected_gains(answers: Sequence[Tensor], logits: Tensor, labels: Tensor) -> ExpectedGains:
+def expected_gains(answers: Sequence[Tensor], probabilities: Tensor, labels: Tensor) -> ExpectedGains:
     """The expected gains of steps over the first of them.
 
     Args:
         answers: of each step (n,); −1 is an answer that is surely wrong.
-        logits: those of the present weights (n, C).
+        probabilities: those of the present weights (n, C), calibrated.
         labels: the true classes (n,).
     """
-    probabilities = calibrated(logits, labels).cpu()
+    probabilities = probabilities.cpu()
     truth = labels.cpu()
     held = torch.stack([_held(probabilities, given.cpu()) for given in answers])
     right = torch.stack([(given.cpu() == truth).double() for given in answers])

@@ -48,12 +48,12 @@ def climb(
     known = [rung for rung in known if rung]
     fitted = _fitted(surrogate, goal, after, seed)
     if not goal.targets:
-        return make_candidates([*known, *fitted], surrogate.labels, surrogate.classes, seed, surrogate.logits)
+        return make_candidates([*known, *fitted], surrogate.labels, surrogate.classes, seed, surrogate.probabilities)
     # Steps fitted to what comes after the targets too: a target must not cost what they give.
     free = _fitted(surrogate, replace(goal, targets={}), after, seed)
     joined = [[*aimed, *others] for aimed, others in zip(fitted, free, strict=True)]
     every, without = (
-        make_candidates([*known, *rungs], surrogate.labels, surrogate.classes, seed, surrogate.logits)
+        make_candidates([*known, *rungs], surrogate.labels, surrogate.classes, seed, surrogate.probabilities)
         for rungs in (joined, free)
     )
     return replace(every, without_targets=without)

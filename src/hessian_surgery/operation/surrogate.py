@@ -11,6 +11,7 @@ from hessian_surgery.evidence.accuracies import Rates, answer_rates, logit_unit,
 from hessian_surgery.evidence.class_noise import ClassNoise, class_noise
 from hessian_surgery.evidence.group_sums import Groups, make_groups
 from hessian_surgery.evidence.leading_outputs import leading_outputs
+from hessian_surgery.operation.expected_gain import calibrated
 from hessian_surgery.types import Array
 
 
@@ -114,6 +115,11 @@ class Surrogate:
         """The largest logit of each image (n,) that is not modelled; None if all are."""
         every = self.outputs.shape[1] == self.logits.shape[1]
         return None if every else best_of_rest(self.logits, self.outputs)
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """Calibrated probabilities (n, C) of the present weights; fitted once."""
+        return calibrated(self.logits, self.labels)
 
     def without_directions(self) -> "Surrogate":
         """The same with the coefficients that are linear at any length only."""

@@ -87,6 +87,7 @@ def measure(name: str, device: torch.device) -> dict[str, Any]:
     cost = estimate_cost(classifier, parts.training, parts.calibration, config, None, parts.heldout, trial)
     give_back()
     watch = Watch(device)
+    held = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
     outcome = hs.operate(
         net,
         training_data=parts.training,
@@ -96,6 +97,8 @@ def measure(name: str, device: torch.device) -> dict[str, Any]:
         front=True,
     )
     measured = {"bytes": watch.peak(), "seconds": outcome.seconds, "stages": outcome.iterations[0].seconds}
+    if device.type == "cuda":
+        measured["device_bytes"] = torch.cuda.max_memory_allocated(device) - held
     measured["batch_size"] = outcome.choices["batch_size"]
     return {"announced": cost.as_dict(), "measured": measured}
 

@@ -249,7 +249,7 @@ def test_an_operation_that_cannot_fit_is_refused_before_it_starts(trained, digit
 
 @pytest.mark.parametrize(("part", "option"), [("vector", "parameters="), ("forward", "batch_size=")])
 def test_the_option_that_helps_is_named(part, option):
-    sizes = Sizes(100, 100, 100, 100, 10, 5, 100, 100, (5,), 5, False)
+    sizes = Sizes(0, 100, 100, 100, 100, 10, 5, 100, 100, (5,), 5, False)
     room = Room(10**9, 10**9, 10**12)
     large = replace(sizes, **{part: 10**10})
     with pytest.raises(hs.InputError, match=option):

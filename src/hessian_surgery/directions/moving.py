@@ -11,7 +11,8 @@ from torch import Tensor
 
 from hessian_surgery.evidence.accuracies import answer_gaps
 
-# How many there are at least, if there are as many images.
+# Their share of all images; and how many there are at least, if there are as many images.
+SHARE = 0.4
 FEWEST = 2000
 
 
@@ -24,8 +25,8 @@ def moving_images(logits: Tensor) -> Tensor | None:
 
 
 def count_moving(images: int, device: torch.device) -> int:
-    """How many of so many images these are: half, or `FEWEST` if that is more.
+    """How many of so many images these are: `SHARE` of them, or `FEWEST` if that is more.
 
     On a GPU, whose passes are short, they are all.
     """
-    return images if device.type == "cuda" else max(math.ceil(images / 2), min(images, FEWEST))
+    return images if device.type == "cuda" else max(math.ceil(SHARE * images), min(images, FEWEST))

@@ -22,6 +22,8 @@ from hessian_surgery.model.passes import SHORTEST as SHORTEST_PASS
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.memory_stages import (
+    GPU_LIBRARIES,
+    LIBRARIES,
     Sizes,
     StageMemory,
     check_room,
@@ -89,8 +91,8 @@ class Cost:
 
     @property
     def total_bytes(self) -> int:
-        """The peak: what the largest stage holds in memory, besides the model."""
-        return max(stage.device_bytes + stage.host_bytes for stage in self.stages)
+        """The most that a stage holds on the GPU, and the most in host memory, besides the model."""
+        return max(stage.device_bytes for stage in self.stages) + max(stage.host_bytes for stage in self.stages)
 
     @property
     def seconds(self) -> float | None:
@@ -216,6 +218,7 @@ def _size_up(
     classes = len(calibration.classes)
     vector = space.dimension * space.dtype.itemsize
     sizes = Sizes(
+        libraries=LIBRARIES + (GPU_LIBRARIES if space.device.type == "cuda" else 0),
         images=images,
         moving=count_moving(images, space.device),
         heldout=0 if heldout is None else len(heldout),

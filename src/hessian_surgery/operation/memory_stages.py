@@ -18,8 +18,10 @@ from hessian_surgery.ranks import present
 
 FLOAT = 4
 LONG = 8
-# What libraries and Python's own objects take when they are first used.
+# What libraries and Python's own objects take in host memory when they are first used.
 LIBRARIES = 10_000_000
+# A GPU's libraries read their kernels when these are first used (benchmarks.announced).
+GPU_LIBRARIES = 250_000_000
 # On a CPU the C library keeps free blocks between those in use: this share (benchmarks.announced).
 SPARE = 0.16
 
@@ -63,6 +65,7 @@ class Sizes:
     """What the memory of an operation depends on.
 
     Attributes:
+        libraries: bytes that libraries take in host memory.
         images: calibration images, N.
         moving: those that directions are tried on.
         heldout: held-out images.
@@ -88,6 +91,7 @@ class Sizes:
         recalibrated: whether a temperature is fitted in the end.
     """
 
+    libraries: int
     images: int
     moving: int
     heldout: int
@@ -131,7 +135,7 @@ class Sizes:
 def memory_by_stage(sizes: Sizes, room: Room) -> tuple[StageMemory, ...]:
     """What each stage holds, besides the model and what is in memory already."""
     data = [
-        Part("libraries", LIBRARIES, "host"),
+        Part("libraries", sizes.libraries, "host"),
         Part("images", (sizes.images + sizes.heldout) * sizes.image, "device"),
         Part("images", sizes.drawn * sizes.image, "host"),
     ]
@@ -161,7 +165,7 @@ def memory_by_stage(sizes: Sizes, room: Room) -> tuple[StageMemory, ...]:
 
 def _prepare(sizes: Sizes) -> StageMemory:
     """Images are held twice while they are put together; then the model answers them."""
-    libraries = Part("libraries", LIBRARIES, "host")
+    libraries = Part("libraries", sizes.libraries, "host")
     own = Part("images", sizes.images * sizes.image, "device")
     again = Part("images", max(sizes.images, sizes.heldout) * sizes.image, "device")
     if again.nbytes > sizes.tried:

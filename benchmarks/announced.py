@@ -24,7 +24,7 @@ from hessian_surgery.cli.inputs import digits_net
 from hessian_surgery.curvature.memory import Watch
 from hessian_surgery.data.sources import Parts
 from hessian_surgery.model.classifier import Classifier
-from hessian_surgery.model.passes import give_back
+from hessian_surgery.model.freed_memory import give_back
 from hessian_surgery.model.resnet import resnet50
 from hessian_surgery.operation.cost import estimate_cost, try_operation
 

@@ -6,6 +6,7 @@ import pytest
 
 from hessian_surgery.cli.choices import ITEMS
 from hessian_surgery.reproduce.catalogue import NAMES, load_item
+from hessian_surgery.sealed import read_sealed, write_sealed
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -42,19 +43,31 @@ def test_an_item_in_its_quick_form(run, capsys, tmp_path, name):
 def test_what_is_finished_is_not_run_again(run, tmp_path):
     quick(run, "baseline")
     path = tmp_path / "again/baseline/cifar10-split-0.json"
-    path.write_text(path.read_text().replace('"split": 0', '"split": 0, "mine": 1'))
+    write_sealed(path, read_sealed(path, "out") | {"mine": 1})
     (tmp_path / "again/baseline.json").unlink()
     quick(run, "baseline")
-    assert '"mine": 1' in path.read_text()
+    assert read_sealed(path, "out")["mine"] == 1
     assert (tmp_path / "again/baseline.json").exists()
 
 
 def test_a_folder_of_other_inputs_is_refused(run, capsys, tmp_path):
     quick(run, "baseline")
     marks = tmp_path / "again/inputs.json"
-    marks.write_text(marks.read_text().replace("digits", "parquet:elsewhere"))
+    write_sealed(marks, read_sealed(marks, "out") | {"cifar10": ["parquet:elsewhere", "smallnet", ""]})
     assert run("reproduce", "baseline", "--quick", "--out", "again") == 2
     assert "holds results from other inputs (cifar10); give another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["inputs.json", "baseline/cifar10-split-0.json"])
+def test_a_damaged_file_is_not_believed(run, capsys, tmp_path, name):
+    """A digit that changed in what was measured is a digit of the paper's table."""
+    quick(run, "baseline")
+    path = tmp_path / "again" / name
+    text = path.read_text()
+    place = text.index("content") + text[text.index("content") :].index("True" if name == "inputs.json" else "0.")
+    path.write_text(f"{text[:place]}9{text[place + 1 :]}")
+    assert run("reproduce", "baseline", "--quick", "--splits", "2", "--out", "again") == 2
+    assert "is damaged: its hash is another; remove it to have it made again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from hessian_surgery.cli.inputs import choose_device
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.reproduce_options import ReproduceOptions
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import claimed, write_json, write_text
+from hessian_surgery.files import claimed, write_text
 from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.reproduce.catalogue import CATALOGUE, choose_items
 from hessian_surgery.reproduce.item import Item
 from hessian_surgery.reproduce.page import overview, row_cells
 from hessian_surgery.reproduce.run import Reproduction, run_items
 from hessian_surgery.reproduce.starts import QUICK, Start, find_start
-from hessian_surgery.stored import read_json
+from hessian_surgery.sealed import read_sealed, write_sealed
 
 # The file that says what a folder's results are about.
 INPUTS = "inputs.json"
@@ -92,7 +92,7 @@ def check_inputs(asked: Reproduction) -> None:
     if not path.exists():
         check_empty(asked.folder)
         return
-    known = read_json(path, "out")
+    known = read_sealed(path, "out")
     for name, own in _inputs(asked).items():
         if known.get(name, own) != own:
             raise InputError(f"out: {asked.folder} holds results from other inputs ({name}); give another folder")
@@ -101,8 +101,8 @@ def check_inputs(asked: Reproduction) -> None:
 def write_inputs(asked: Reproduction) -> None:
     """Say in a folder what its results are about, beside what is said there."""
     path = asked.folder / INPUTS
-    known = read_json(path, "out") if path.exists() else {}
-    write_json(path, known | _inputs(asked))
+    known = read_sealed(path, "out") if path.exists() else {}
+    write_sealed(path, known | _inputs(asked))
 
 
 def _inputs(asked: Reproduction) -> dict[str, list[str]]:

@@ -29,6 +29,7 @@ from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.evidence.noun import said_of
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
+from hessian_surgery.model.freed_memory import kept_for_passes
 from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
 from hessian_surgery.model.passes import choose_passes
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_surgery
@@ -73,7 +74,7 @@ def compare(
     protocol = protocol or Protocol()
     config = config or SurgeryConfig()
     terms = as_surgery(config)
-    with watched(observer, progress) as observer:
+    with kept_for_passes(as_classifier(model).device), watched(observer, progress) as observer:
         original = open_compared(model, data, training_data, config)
         images = original.images
         hashed = hash_part(images, "data")

@@ -283,7 +283,11 @@ def join(families: list[Directions]) -> Directions:
     def combine(lengths: Array, side: int | None) -> Tensor:
         ends = np.cumsum([len(family.changes) for family in families])[:-1]
         pairs = zip(families, np.split(lengths, ends), strict=True)
-        return torch.stack([family._along(own, side) for family, own in pairs if own.any()]).sum(dim=0)
+        parts = (family._along(own, side) for family, own in pairs if own.any())
+        summed = next(parts)
+        for part in parts:
+            summed.add_(part)
+        return summed
 
     sides = next((family.sides for family in families if family.sides is not None), None)
     moving = next((family.moving for family in families if family.moving is not None), None)

@@ -4,10 +4,8 @@ On a CPU a small batch stays in the cache, and the memory of its layers is used 
 large one goes back to the system after each layer, and comes again page by page.
 """
 
-import ctypes
 import math
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +15,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.distributed import agreed
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits
+from hessian_surgery.model.freed_memory import give_back
 
 # What is tried instead of `BATCH_SIZE`. None is below the `MICRO` of class gradients, which a
 # smaller batch would cut.
@@ -92,12 +91,6 @@ def for_one_pass(classifier: Classifier, batch_size: int | None = None) -> Passe
     """How a single pass is made, for which a trial would cost more than it saves."""
     small = SIZES[0] if classifier.device.type == "cpu" else BATCH_SIZE
     return Passes(batch_size or small, classifier.channels_last)
-
-
-def give_back() -> None:
-    """Give freed memory back to the system, where the C library can: it keeps what layers used."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _ways(classifier: Classifier, data: LabelledSet) -> list[Passes]:

@@ -91,7 +91,7 @@ class Cost:
 
     @property
     def total_bytes(self) -> int:
-        """The most that a stage holds on the GPU, and the most in host memory, besides the model."""
+        """The most that a stage holds on the GPU, and the most in memory, besides the model."""
         return max(stage.device_bytes for stage in self.stages) + max(stage.host_bytes for stage in self.stages)
 
     @property

@@ -15,7 +15,7 @@ from hessian_surgery.directions.calibration_gradients import gradient_rows
 from hessian_surgery.directions.moving import count_moving
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
-from hessian_surgery.model.passes import give_back
+from hessian_surgery.model.freed_memory import give_back
 from hessian_surgery.operation.class_bias import fit_class_bias
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig

@@ -19,6 +19,7 @@ from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.evidence.simpler import Simpler, make_simpler
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import Answers, answer, answers_of
+from hessian_surgery.model.freed_memory import kept_for_passes
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.model.passes import Passes
 from hessian_surgery.operation.acceptance_criteria import Accept, Criteria, as_criteria
@@ -99,7 +100,7 @@ def operate(
     heldout = None if heldout_data is None else as_part(heldout_data, "heldout_data")
     criteria = as_criteria(accept, calibration.classes)
     config = config or SurgeryConfig()
-    with watched(observer, progress) as observer:
+    with kept_for_passes(as_classifier(model).device), watched(observer, progress) as observer:
         counted = config_to_count(config, criteria)
         check_memory(as_classifier(model), training, calibration, heldout, counted)
         inputs = check_inputs(model, training, calibration, config, progress=observer.reading)

@@ -22,8 +22,8 @@ from hessian_surgery.distributed import agreed
 from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.freed_memory import give_back
 from hessian_surgery.model.head import find_head
-from hessian_surgery.model.passes import give_back
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig

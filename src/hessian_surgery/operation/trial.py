@@ -18,8 +18,8 @@ from hessian_surgery.directions.logit_changes import largest_batch
 from hessian_surgery.evidence.leading_outputs import leading_outputs
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, compute_logits
+from hessian_surgery.model.freed_memory import give_back
 from hessian_surgery.model.parameters import ParameterSpace
-from hessian_surgery.model.passes import give_back
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.crossfit import FOLDS
 from hessian_surgery.operation.surrogate import Surrogate

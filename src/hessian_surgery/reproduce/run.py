@@ -20,7 +20,7 @@ from hessian_surgery.reproduce.page import item_page
 from hessian_surgery.reproduce.row import unjudged
 from hessian_surgery.reproduce.starts import Start
 from hessian_surgery.reproduce.workbench import Workbench
-from hessian_surgery.stored import read_json
+from hessian_surgery.sealed import read_sealed, write_sealed
 
 QUICK_NOTE = "a quick run on digits shows that the item works, and says nothing about the paper"
 
@@ -92,14 +92,14 @@ def _measure(item: Item, bench: Workbench, split: int, path: Path) -> None:
     start = time.perf_counter()
     found = item.measure(bench, split)
     seconds = time.perf_counter() - start
-    write_json(path, {"split": split, "seconds": seconds, "measured": found})
+    write_sealed(path, {"split": split, "seconds": seconds, "measured": found})
     free_memory()
 
 
 def _finish(item: Item, asked: Reproduction) -> dict[str, Any]:
     """Collect an item's splits into `NAME.json`, `NAME.md` and `NAME.svg`."""
     files = {
-        dataset: [read_json(_path(asked, item, dataset, split), "out") for split in range(_splits(item, asked))]
+        dataset: [read_sealed(_path(asked, item, dataset, split), "out") for split in range(_splits(item, asked))]
         for dataset in item.datasets
     }
     measured: dict[str, Sequence[Measured]] = {

@@ -16,14 +16,13 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.sources import Parts, Source, open_source
 from hessian_surgery.data.splits import stratified_split
-from hessian_surgery.files import write_json
 from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import as_classifier
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.smallnet import train_smallnet
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.reproduce.starts import Start
-from hessian_surgery.stored import read_json
+from hessian_surgery.sealed import read_sealed, write_sealed
 from hessian_surgery.weights.checkpoint import load_weights, read_checkpoint
 from hessian_surgery.weights.tensorfile import save_tensors
 
@@ -107,8 +106,8 @@ class Workbench:
         """What `compute` gives, computed once and then read from `name`.json in the folder."""
         path = self.folder / f"{name}.json"
         if not path.exists():
-            write_json(path, compute())
-        return read_json(path, "out")
+            write_sealed(path, compute())
+        return read_sealed(path, "out")
 
     def finetuned(self, name: str, weights: dict[str, Tensor], config: FinetuneConfig) -> dict[str, Tensor]:
         """The weights after training from `weights`; computed once, and kept under this name."""

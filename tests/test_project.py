@@ -27,6 +27,7 @@ RANKS = (
     "ranks",
     "distributed",
     "files",
+    "sealed",
     "plain_modes",
     "cuda_graphs",
     "data",

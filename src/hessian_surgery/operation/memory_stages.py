@@ -22,8 +22,10 @@ LONG = 8
 LIBRARIES = 10_000_000
 # A GPU's libraries read their kernels when these are first used (benchmarks.announced).
 GPU_LIBRARIES = 250_000_000
-# On a CPU the C library keeps free blocks between those in use: this share (benchmarks.announced).
+# On a CPU the C library keeps free blocks between those in use: this share; and this share more of
+# activations, which come in many sizes (benchmarks.announced).
 SPARE = 0.16
+GAPS = 0.3
 
 # What helps if a part is too large.
 ADVICE = {
@@ -244,7 +246,8 @@ def on_one_memory(stage: StageMemory, device: torch.device) -> StageMemory:
         return stage
     parts = [replace(part, place="host") if part.place == "device" else part for part in stage.parts]
     held = sum(part.nbytes for part in parts if part.place == "host")
-    return replace(stage, parts=(*parts, Part("libraries", int(SPARE * held), "host")))
+    activations = sum(part.nbytes for part in parts if part.what == "activations")
+    return replace(stage, parts=(*parts, Part("libraries", int(SPARE * held + GAPS * activations), "host")))
 
 
 def spilled(stages: tuple[StageMemory, ...], device: torch.device) -> tuple[str, ...]:

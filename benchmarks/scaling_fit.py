@@ -55,7 +55,6 @@ PLAN: dict[str, Term] = (
         "images in the fits": lambda at: FITS * EVALUATIONS * at["calibration"],
         "products in the fits": lambda at: FITS * EVALUATIONS * at["calibration"] * _outputs(at) * at["directions"],
         "resampled accuracies": lambda at: RESAMPLES * STEPS * at["classes"],
-        "biases times weights": lambda at: FITS * at["classes"] * at["weights"],
     }
 )
 
@@ -69,7 +68,7 @@ SECONDS: dict[str, dict[str, Term]] = {
     },
     "plan": PLAN,
     "front": PLAN,
-    "measure": FIXED | _passes(lambda at: 1) | {"biases times weights": lambda at: at["classes"] * at["weights"]},
+    "measure": FIXED | _passes(lambda at: 1),
     "rest": FIXED
     | {
         "arithmetic of forward passes": lambda at: (at["calibration"] + at["heldout"]) * at["flops"],

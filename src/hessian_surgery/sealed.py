@@ -40,5 +40,12 @@ def read_sealed(path: Path, argument: str) -> dict[str, Any]:
 
 
 def _hash(content: dict[str, Any]) -> str:
-    """The hash of what JSON keeps of some contents."""
-    return hashlib.sha256(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()).hexdigest()
+    """The hash of what JSON keeps of some contents, times aside: these differ from run to run."""
+    return hashlib.sha256(json.dumps(_timeless(json.loads(json.dumps(content))), sort_keys=True).encode()).hexdigest()
+
+
+def _timeless(value: Any) -> Any:
+    """The same without any `seconds`."""
+    if isinstance(value, dict):
+        return {key: _timeless(own) for key, own in value.items() if key != "seconds"}
+    return [_timeless(own) for own in value] if isinstance(value, list) else value

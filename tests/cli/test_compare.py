@@ -156,7 +156,7 @@ def test_one_step_on_the_final_part(run, capsys, checkpoint):
 def test_no_patch_without_an_edit(run, capsys, tmp_path, checkpoint, monkeypatch):
     monkeypatch.setattr(compare, "advise", lambda _: Advice("nothing", "by order"))
     assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "front") == 0
-    assert "no patch: nothing does not edit this checkpoint" in capsys.readouterr().err
+    assert "no patch: the model is best left as it is" in capsys.readouterr().err
     assert not (tmp_path / "front/patch.safetensors").exists()
 
 

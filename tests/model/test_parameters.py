@@ -36,6 +36,10 @@ def test_frozen_and_unmatched_parameters_are_left_out():
 def test_no_parameter_under_the_glob():
     with pytest.raises(InputError, match=r"no trainable parameter matches 'layer9\.\*'; names look like '1.weight'"):
         parameter_space(build("conv"), "layer9.*")
+    part = build("conv")
+    part[4].requires_grad_(False)
+    with pytest.raises(InputError, match=r"'4\.\*'; those that match are frozen \(requires_grad is off\); names look"):
+        parameter_space(part, "4.*")
     frozen = build("conv").requires_grad_(False)
     with pytest.raises(InputError, match="the model has none"):
         parameter_space(frozen)

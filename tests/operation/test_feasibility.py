@@ -47,15 +47,15 @@ def test_what_blocks_is_named_with_what_it_costs():
     assert text.startswith("targets: cannot be reached within the limits by a first step. ")
     assert "At best, on images not fitted to: ant 56.0 % (wanted 75.0 %)." in text
     assert "without cat's limit 10.0 pp nearer, where cat loses 15.0 pp" in text
-    assert "without the accuracy floor 6.0 pp nearer, where bee loses 5.0 pp" in text
+    assert "without the budget 6.0 pp nearer, where bee loses 5.0 pp" in text
     assert "bee's limit" not in text
-    assert text.index("cat's limit") < text.index("the accuracy floor")
+    assert text.index("cat's limit") < text.index("the budget")
     assert text.endswith("or protect fewer classes. Within these limits ask for at most ant=56%.")
     assert "\n" not in text
 
 
 def test_the_floor_alone_is_named_where_no_class_is_protected():
-    with pytest.raises(Infeasible, match=r"What blocks: without the accuracy floor 9\.0 pp nearer, where cat loses 25"):
+    with pytest.raises(Infeasible, match=r"What blocks: without the budget 9\.0 pp nearer, where cat loses 25"):
         require_reachable(goal(0.75, limits=FREE), FOUND, NAMES)
 
 

@@ -90,6 +90,8 @@ def test_advice():
     assert recommend(metrics([0.5, 0.8, 0.9], 100), SEVERAL).startswith("Worth a comparison: σ is 17.0 pp")
     assert "hessian-surgery compare" in recommend(metrics([0.5, 0.8, 0.9], 100), SEVERAL)
     assert recommend(metrics([1.0, 0.0, 0.0], 100), SEVERAL).startswith("Look at the inputs first")
+    assert "2 of 4 classes are below chance" in recommend(metrics([1.0, 0.9, 0.0, 0.1], 100), SEVERAL)
+    assert recommend(metrics([1.0, 0.9, 0.0, 0.5], 100), SEVERAL).startswith("Worth a comparison")
     assert recommend(metrics([0.5, 0.8, 0.9], 100), analyse(np.zeros((2, 3)), ("a", "b", "c"))).startswith("Look at")
     assert recommend(metrics([0.78, 0.8, 0.82], 50), SEVERAL).startswith("Hardly worth operating")
 

@@ -178,11 +178,20 @@ def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any], opened: 
     return patched
 
 
+def _why_none(method: str) -> str:
+    """Why the advised method leaves no patch."""
+    if method == "nothing":
+        return "the model is best left as it is"
+    if method.startswith("operate"):
+        return "hessian-surgery operate makes it, with the same options"
+    return f"{method} changes more than the head's logits"
+
+
 def write_advised(folder: Path, fronts: Fronts, opened: OpenedModel, advice: Advice) -> str:
     """Write a patch of the advised method, as fitted on the first split; return a note on it."""
     edits = fronts.edits.get(advice.method)
     if not edits:
-        return f"no patch: {advice.method} does not edit this checkpoint"
+        return f"no patch: {_why_none(advice.method)}"
     source = opened.checkpoint
     module = copy.deepcopy(opened.model)
     dtypes = source.dtypes if source else None

@@ -134,6 +134,8 @@ def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
         example = next((name for name, p in module.named_parameters() if p.requires_grad), None)
         none = "load the adapter with is_trainable=True" if is_adapted(module) else "set requires_grad on some"
         hint = f"names look like {example!r}" if example else f"the model has none: {none}"
+        if any(fnmatchcase(name, pattern) for name, _ in module.named_parameters()):
+            hint = f"those that match are frozen (requires_grad is off); {hint}"
         raise InputError(f"parameters: no trainable parameter matches {pattern!r}; {hint}")
     _refuse_spread(module, named)
     names, parameters = zip(*named, strict=True)

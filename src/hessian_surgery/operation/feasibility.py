@@ -60,7 +60,7 @@ def _to_spare(spare: float) -> str:
 def _what_blocks(goal: Goal, found: Sequence[PredictedStep], nearest: PredictedStep, classes: tuple[str, ...]) -> str:
     """Which single limit, if lifted, would bring the targets nearer, and which class would pay."""
     free = np.full_like(goal.limits, -np.inf)
-    lifted = {"the accuracy floor": replace(goal, floor=-np.inf)}
+    lifted = {"the budget": replace(goal, floor=-np.inf)}
     for j in np.flatnonzero(np.isfinite(goal.limits)):
         lifted[f"{classes[j]}'s limit"] = replace(goal, limits=np.where(np.arange(len(free)) == j, free, goal.limits))
     if len(lifted) > 2:

@@ -88,6 +88,8 @@ class Diagnosis:
         >>> found = hs.diagnose(model, training_data=train, calibration_data=calibration)
         >>> found.advice.partition(":")[0]
         'Worth a comparison'
+        >>> found.rows()[0]["accuracy"] == found.metrics.worst
+        True
     """
 
     classes: tuple[str, ...]
@@ -104,6 +106,12 @@ class Diagnosis:
     spikes: SpikeDiagnosis | None = None
 
     __repr__ = short_repr
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict for each class, the weakest first: `class`, `count` and `accuracy`, a fraction."""
+        known = zip(self.classes, self.metrics.count, self.metrics.per_class, strict=True)
+        found = [{"class": name, "count": count, "accuracy": accuracy} for name, count, accuracy in known]
+        return sorted(found, key=lambda row: row["accuracy"])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is known of spikes is beside the rest."""
@@ -232,10 +240,12 @@ def recommend(metrics: Metrics, structure: SensitivityStructure | None = None) -
     noise = sampling_sigma(accuracy, count)
     spread = f"σ is {100 * metrics.sigma:.1f} pp, where sampling alone gives about {100 * noise:.1f}"
     unmoved = structure is not None and structure.frobenius == 0
-    if unmoved or metrics.balanced_accuracy < 1.2 / len(accuracy):
+    chance = 1 / len(accuracy)
+    lost = int((accuracy < chance).sum())
+    if unmoved or metrics.balanced_accuracy < 1.2 * chance or lost >= len(accuracy) / 2:
+        why = "no class responds to any spike" if unmoved else f"{lost} of {len(accuracy)} classes are below chance"
         return (
-            f"Look at the inputs first: balanced accuracy is {100 * metrics.balanced_accuracy:.0f} %"
-            f"{', and no class responds to any spike' if unmoved else ', near chance'}; "
+            f"Look at the inputs first: balanced accuracy is {100 * metrics.balanced_accuracy:.0f} %, and {why}; "
             "check checkpoint, normalisation, size of the inputs and the order of the classes."
         )
     if metrics.sigma < above_noise(len(accuracy)) * noise:

@@ -279,7 +279,7 @@ def test_the_command_is_copied_and_said(reports, visit):
     command = page.locator("#explored").inner_text()
     page.locator("[data-copy=explored]").focus()
     page.keyboard.press("Enter")
-    page.wait_for_function("document.getElementById('said').textContent !== ''")
+    page.locator("#said:not(:empty)").wait_for(state="attached")
     assert page.locator("#said").inner_text().startswith(("Copied", "Selected"))
     page.evaluate("document.body.append(Object.assign(document.createElement('textarea'), { id: 'paste' }))")
     page.locator("#paste").focus()
@@ -291,7 +291,7 @@ def test_without_a_clipboard_the_command_is_selected(reports, visit):
     page = visit(reports / "digits/report.html").page
     page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     page.locator("[data-copy=explored]").click()
-    page.wait_for_function("document.getElementById('said').textContent !== ''")
+    page.locator("#said:not(:empty)").wait_for(state="attached")
     assert page.evaluate("getSelection().toString()") == page.locator("#explored").inner_text()
 
 

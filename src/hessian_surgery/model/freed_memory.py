@@ -1,8 +1,8 @@
 """What the C library does with freed memory: it is kept between passes, and given back after them.
 
 By itself, it hands every block above 32 MB back to the system when it is freed, and gets the next
-one page by page. On a CPU, that took a fifth of an operation on a ResNet-50. What other threads than
-the main one allocate is not kept: their memory comes in blocks of 64 MB at most.
+one page by page. On a CPU, that took a fifth of an operation on a ResNet-50. What threads
+beside the main one allocate is not kept: their memory comes in blocks of 64 MB at most.
 """
 
 import ctypes

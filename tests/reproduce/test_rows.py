@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hessian_surgery.reproduce.page import item_page, number, overview
+from hessian_surgery.reproduce.page import item_page, number, overview, row_cells
 from hessian_surgery.reproduce.results import write_results
 from hessian_surgery.reproduce.row import change_row, claim_row, shown_row, unjudged
 
@@ -60,6 +60,13 @@ def test_a_page_shows_every_row_with_its_verdict_and_its_rule():
 )
 def test_numbers_have_three_digits_or_so(value, text):
     assert number(value) == text
+
+
+def test_what_is_rounding_beside_mean_or_spread_is_zero():
+    row = {"label": "gap", "unit": "pp", "paper": None}
+    assert row_cells(row | {"mean": -7.1e-16, "spread": 11.8}) == ("gap, pp", "–", "0.00 ± 11.8")
+    assert row_cells(row | {"mean": 0.049, "spread": 8e-9}) == ("gap, pp", "–", "0.049 ± 0.00")
+    assert row_cells(row | {"mean": 0.049, "spread": 8e-5}) == ("gap, pp", "–", "0.049 ± 8e-05")
 
 
 def test_committed_pages_are_made_from_committed_results(tmp_path):

@@ -3,6 +3,9 @@
 from textwrap import fill
 from typing import Any
 
+# Of a mean and its spread, what is smaller than the other by this factor is rounding.
+ROUNDING = 1e-6
+
 
 def item_page(content: dict[str, Any], figure: bool) -> str:
     """The page of one item, from the contents of its JSON, which may hold a `note` on the run."""
@@ -49,8 +52,15 @@ def row_cells(row: dict[str, Any]) -> tuple[str, str, str]:
     """The label with its unit, the paper's number, and our mean with its spread over splits."""
     unit = f", {row['unit']}" if row["unit"] else ""
     paper = "–" if row["paper"] is None else number(row["paper"])
-    spread = "" if row["spread"] is None else f" ± {number(row['spread'])}"
-    return row["label"] + unit, paper, number(row["mean"]) + spread
+    mean, spread = row["mean"], row["spread"]
+    if spread is None:
+        return row["label"] + unit, paper, number(mean)
+    return row["label"] + unit, paper, f"{number(_beside(mean, spread))} ± {number(_beside(spread, mean))}"
+
+
+def _beside(value: float, other: float) -> float:
+    """The same, or 0 if it is no more than rounding of the other."""
+    return 0.0 if abs(value) < ROUNDING * abs(other) else value
 
 
 def number(value: float) -> str:

@@ -56,6 +56,10 @@ def test_a_limit_that_must_be_sure_is_met_by_standard_errors():
     limited = replace(FREE, limits=np.array([-np.inf, -np.inf, 0.9]))
     assert candidates.choose(limited).step is near
     assert candidates.choose(replace(limited, limit_surety=1.28)).step is far
+    changes = candidates.drawn.astype(np.float64) - candidates.drawn[:, :1]
+    judged = candidates.judged_by(replace(limited, limit_surety=1.28))
+    assert judged.margin == pytest.approx(1.28 * changes.std(axis=0), abs=1e-6)
+    assert not candidates.judged_by(limited).margin.any()
 
 
 def test_a_larger_family_must_be_better_by_more_than_noise():

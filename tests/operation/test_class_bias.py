@@ -1,6 +1,7 @@
 """What a class bias would have done, beside the delivered step, from the logits at hand."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,11 @@ import hessian_surgery as hs
 from hessian_surgery.model.classifier import as_classifier
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation.answer_text import simpler_lines
+from hessian_surgery.operation.class_bias import fit_class_bias
+from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import load_findings
+from hessian_surgery.operation.problem import prepare
+from hessian_surgery.operation.proposal import operation_goal, survey
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -53,6 +58,26 @@ def test_a_step_that_is_a_class_bias_says_so():
     assert str(found.changed) == "4 of 92 weights: the head's biases"
     assert simpler_lines(found)[0].startswith("The step is itself a class bias")
     assert found.simpler.tests.churn < 0.05
+
+
+def test_with_targets_a_class_bias_may_be_the_one_without_them():
+    """Out of reach of any fit to the target alone: what the free choice gives is not left out."""
+    net, data = overconfident()
+    config = hs.SurgeryConfig(budget=0.01, parameters="2.bias", targets={"0": 0.99})
+    problem, _ = prepare(net, data["training_data"], data["calibration_data"], config)
+    goal = operation_goal(problem)
+    found = survey(problem, 1, goal, {}, Observer())
+    free = found.candidates.without_targets
+    steps = len(free.steps) - len(free.rungs[-1])
+    biases_only = replace(free, rungs=free.rungs[:-1], drawn=free.drawn[:, :steps])
+    best = biases_only.choose(replace(goal, targets={})).step
+    # Of the steps fitted to the target none is left: the free ones must be looked at.
+    rungs = (found.candidates.rungs[0], ())
+    only = replace(found.candidates, rungs=rungs, drawn=found.candidates.drawn[:, :1])
+    biases = fit_class_bias(problem, replace(found, candidates=only), goal)
+    unit = found.surrogate.shifts.double().numpy()
+    assert biases == pytest.approx(unit * best.coefficients[: len(unit)], rel=1e-6)
+    assert any(biases)
 
 
 def test_the_loop_fits_none():

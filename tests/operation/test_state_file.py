@@ -45,6 +45,11 @@ def wait_for_lines(process, folder, lines):
         time.sleep(0.005)
 
 
+def heed_interrupts():
+    """In the new process: a shell's background jobs, and what they start, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def check_kills(tmp_path, checkpoint, kills, how, options=LOOP):
     subprocess.run(command(checkpoint, "whole", *options), cwd=tmp_path, check=True, capture_output=True)
     rounds = len(without_times(tmp_path / "whole"))
@@ -54,7 +59,7 @@ def check_kills(tmp_path, checkpoint, kills, how, options=LOOP):
     for i in range(kills):
         folder = tmp_path / f"run{i}"
         start = command(checkpoint, f"run{i}", *options)
-        process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.DEVNULL, preexec_fn=heed_interrupts)
         wait_for_lines(process, folder, chance.randrange(rounds))
         time.sleep(chance.uniform(0, 0.25))
         process.send_signal(how)

@@ -1,5 +1,7 @@
 """The last layer fitted again: class-balanced logistic regression on the model's own features."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -19,12 +21,13 @@ SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 FOLDS = 2
 
 
-def refit(head: Head, features: Tensor, labels: Tensor, classes: int) -> list[tuple[HeadEdit, Tensor]]:
-    """Fit candidate heads to features (n, d).
+def refit(head: Head, features: Tensor, labels: Tensor, classes: int) -> Iterator[tuple[HeadEdit, Tensor]]:
+    """Yield candidate heads, fitted to features (n, d).
 
     Features of a trained network can be fitted perfectly, so pull and share must be chosen on
     other images. Each candidate therefore comes with cross-fitted logits (n, C): the logits of
-    each fold come from a head that was fitted to the other fold.
+    each fold come from a head that was fitted to the other fold. The next candidate's overwrite
+    them.
 
     Raises:
         InputError: a class has too few images for every fold to have one.
@@ -34,7 +37,6 @@ def refit(head: Head, features: Tensor, labels: Tensor, classes: int) -> list[tu
     if int(torch.bincount(labels, minlength=classes).min()) < FOLDS:
         raise InputError(f"a refit of the last layer needs {FOLDS} calibration images of each class")
     fold = stratified_folds(labels, FOLDS)
-    found = []
     for pull in PULLS:
         cross_fitted = torch.empty(len(features), len(weight), device=features.device)
         pieces = {}
@@ -47,8 +49,7 @@ def refit(head: Head, features: Tensor, labels: Tensor, classes: int) -> list[tu
                 own = fold == part
                 cross_fitted[own] = features[own] @ torch.lerp(weight, w, share).T + torch.lerp(bias, b, share)
             edit = HeadEdit(torch.lerp(weight, whole[0], share), torch.lerp(bias, whole[1], share))
-            found.append((edit, cross_fitted.clone()))
-    return found
+            yield edit, cross_fitted
 
 
 def fit_head(

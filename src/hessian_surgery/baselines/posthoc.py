@@ -6,7 +6,7 @@ choose among them in the same way. Doing nothing is always on offer.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -223,20 +223,26 @@ def _map_candidates(
     outputs: ModelOutputs, state: ChainState, calibration: Tensor, goal: Goal, maps: Sequence[LogitMap]
 ) -> Offer:
     logits = state.logits[calibration]
-    return _best_of(outputs, calibration, goal, [(edit, edit(logits)) for edit in maps])
+    return _best_of(outputs, calibration, goal, ((edit, edit(logits)) for edit in maps))
 
 
-def _best_of(outputs: ModelOutputs, calibration: Tensor, goal: Goal, edits: Sequence[tuple[Edit, Tensor]]) -> BestOf:
-    """The offer of edits with the logits (n, C) of each, chosen as the operation chooses."""
+def _best_of(outputs: ModelOutputs, calibration: Tensor, goal: Goal, edits: Iterable[tuple[Edit, Tensor]]) -> BestOf:
+    """The offer of edits with the logits (n, C) of each, chosen as the operation chooses.
+
+    Logits are not kept: with many classes those of all edits would take gigabytes.
+    """
     labels = outputs.labels[calibration].cpu()
     classes = len(outputs.classes)
-    steps = []
-    for i, (_, logits) in enumerate(edits):
+    candidates: list[Candidate] = []
+    steps: list[PredictedStep] = []
+    probabilities = None
+    for i, (edit, logits) in enumerate(edits):
         answers = logits.argmax(dim=1).cpu()
         steps.append(PredictedStep(np.array([i]), answer_rates(answers, labels, classes), answers))
+        candidates.append(Candidate(edit, steps[-1].rates))
+        probabilities = calibrated(logits, labels) if probabilities is None else probabilities
     noise = class_noise(steps[0].rates.per_class, torch.bincount(labels, minlength=classes).numpy())
-    found = make_candidates([steps[:1], steps[1:]], labels, classes, probabilities=calibrated(edits[0][1], labels))
-    candidates = [Candidate(edit, step.rates) for (edit, _), step in zip(edits, steps, strict=True)]
+    found = make_candidates([steps[:1], steps[1:]], labels, classes, probabilities=probabilities)
     return BestOf(candidates, found.chooser(replace(goal, noise=noise)))
 
 

@@ -108,15 +108,18 @@ class Candidates:
         """All that the choice needs to know, whatever the floor on accuracy is."""
         room = goal.limits - self.per_class[0]
         scores, gain, within = [], [], []
+        summed, squared = np.zeros((2, *self.per_class.shape))
+        sure = bool(np.any(goal.limit_surety))
         # One resample at a time: copies of all would take several times their memory.
         for drawn in self.drawn:
             change = drawn - drawn[0]
             scores.append(goal.scores(drawn))
             gain.append(change @ self.shares)
             within.append((change >= room - SLACK).all(axis=-1))
-        spread = (
-            (self.drawn - self.drawn[:, :1]).std(axis=0) if np.any(goal.limit_surety) else np.zeros_like(self.per_class)
-        )
+            if sure:
+                summed += change
+                squared += np.square(change, dtype=np.float64)
+        spread = np.sqrt(np.maximum(0.0, squared / len(self.drawn) - (summed / len(self.drawn)) ** 2))
         return Choice(
             candidates=self,
             scores=goal.scores(self.per_class),

@@ -23,7 +23,7 @@ def fit_class_bias(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -
     It is chosen and measured as a step is, from the same fits where the head has biases.
     """
     surrogate, candidates = _biases_only(problem, found, goal)
-    chosen = candidates.judged_by(goal).choose(goal.floor)
+    chosen = candidates.choose(goal)
     before, after = candidates.nothing.answers, chosen.step.answers
     gain = estimate_gain(before, after, surrogate.labels, goal, problem.config.seed, chosen.overstated)
     assert surrogate.shifts is not None  # `_biases_only` has seen to it
@@ -43,9 +43,20 @@ def _biases_only(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -> 
     candidates = found.candidates
     if surrogate.exact == surrogate.size:
         return surrogate, candidates
+    return surrogate, _without_last(candidates)
+
+
+def _without_last(candidates: Candidates) -> Candidates:
+    """The same without the largest family, the one with directions."""
     rungs = candidates.rungs[:-1]
     steps = sum(map(len, rungs))
-    return surrogate, replace(candidates, rungs=rungs, drawn=candidates.drawn[:, :steps])
+    free = candidates.without_targets
+    return replace(
+        candidates,
+        rungs=rungs,
+        drawn=candidates.drawn[:, :steps],
+        without_targets=None if free is None else _without_last(free),
+    )
 
 
 def _measured(surrogate: Surrogate, goal: Goal, biases: Tensor) -> Tensor:

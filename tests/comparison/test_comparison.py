@@ -209,7 +209,9 @@ def test_whole_operations_leave_the_model_as_it_was(compared, trained):
         assert (row.splits, row.reasons) == (2, {})
         assert sum(row.verdicts.values()) == 2
         assert set(row.verdicts) <= {"better", "no detectable change", "worse"}
-    assert all(row.verdicts == {} for row in fronts.rows if row not in whole)
+    judged = [row for row in fronts.rows if row.verdicts and row not in whole]
+    assert {row.name for row in judged} == {"class-bias"}
+    assert all(row.budget >= 0 for row in judged)
     assert fronts.row("operate", 0.01).sigma < fronts.row("nothing").sigma
 
 
@@ -228,6 +230,7 @@ def test_a_whole_operation_gets_its_budget():
     assert fronts.base["sigma"] >= rows[0].sigma > rows[1].sigma > rows[2].sigma
     assert rows[0].delta_accuracy > rows[1].delta_accuracy > rows[2].delta_accuracy
     assert rows[2].verdicts == {"better": 1}
+    assert "at a budget of 1 pp; 1 better at a budget of 2 pp.\n" in to_markdown(fronts)
 
 
 @pytest.mark.full

@@ -150,7 +150,7 @@ def make_fronts(
         row = make_row(result, found, nothing, paired, outputs.classes)
         if "class-bias" in gaps:
             row = replace(row, beyond=_beyond(found, [nothing, *references["class-bias"]]))
-        if result.name in WHOLE and row.splits:
+        if result.name in (*WHOLE, "class-bias") and row.splits and (result.budget or 0.0) >= 0:
             answers = (before, result.predicted, outputs.labels.cpu(), outputs.classes)
             asked = Asked(terms.target, result.budget, terms.targets)
             row = replace(row, verdicts=count_verdicts(*answers, splits, asked))

@@ -35,7 +35,8 @@ class Row:
         reasons: why it failed, by split.
         sigma_change: σ minus that of the original model, both without sampling noise, with its
             95 % interval; None if there are no figures.
-        verdicts: for a whole operation, how many splits have each verdict.
+        verdicts: how many splits have each verdict, for a whole operation and for class bias at a
+            budget of 0 or more.
         loss: the accuracy that the class which lost most has lost, and the class; None if there are
             no figures.
         unlimited: why the limits are not obeyed; empty if they are.

@@ -1,6 +1,6 @@
 """Fronts in words: the rows of a table, and Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.fronts import Fronts
@@ -52,11 +52,15 @@ def largest_loss(found: tuple[float, str] | None) -> str:
     return "" if found is None else f"{100 * found[0]:.1f} {found[1]}" if found[0] > 0 else "none"
 
 
-def _verdicts(row: Row) -> str:
-    """Say how many splits had each verdict."""
-    counted = ", ".join(f"{count} {verdict}" for verdict, count in row.verdicts.items())
-    at = "" if row.budget is None else f" at a budget of {100 * row.budget:g} pp"
-    return f"Verdicts on {plain(row.name)}{at}, one for each split: {counted}."
+def _verdicts(rows: Iterable[Row]) -> list[str]:
+    """Say of each method that has verdicts how many splits had which, a line for each method."""
+    counted: dict[str, list[str]] = {}
+    for row in rows:
+        if row.verdicts:
+            at = "" if row.budget is None else f" at a budget of {100 * row.budget:g} pp"
+            found = ", ".join(f"{count} {verdict}" for verdict, count in row.verdicts.items())
+            counted.setdefault(row.name, []).append(found + at)
+    return [f"Verdicts on {plain(name)}, one for each split: {'; '.join(each)}." for name, each in counted.items()]
 
 
 def to_markdown(fronts: Fronts) -> str:
@@ -78,7 +82,7 @@ def to_markdown(fronts: Fronts) -> str:
     seconds = {row.name: f"{row.seconds:.1f}" for row in fronts.rows}
     lines += ["| " + " | ".join((*map(plain, cells), seconds[cells[0]])) + " |" for cells in table_rows(fronts)]
     lines += ["", f"**{plain(advise(fronts).sentence)}**"]
-    lines += [line for row in fronts.rows if row.verdicts for line in ("", _verdicts(row))]
+    lines += [line for verdicts in _verdicts(fronts.rows) for line in ("", verdicts)]
     lines += [line for warning in fronts.warnings for line in ("", f"> {plain(warning)}")]
     for name, shares in fronts.bias_shares.items():
         listed = ", ".join(f"{share:.2f}" for share in shares[:20]) + (", …" if len(shares) > 20 else "")

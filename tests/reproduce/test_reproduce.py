@@ -76,7 +76,7 @@ def test_a_damaged_file_is_not_believed(run, capsys, tmp_path, name):
     [
         ((), "names: missing; give all or some names, or --list to see them"),
         (("table-4",), "got 'table-4'; give all, or some of baseline"),
-        (("baseline",), "--sources: missing; give a folder with cifar10 and its checkpoint"),
+        (("baseline",), "--sources: missing; give a folder with cifar10 (get it from https:"),
         (("baseline", "--sources", "."), "has no folder cifar10; get it from https://huggingface.co/datasets/uoft-cs"),
         (("baseline", "--data", "parquet:c", "--checkpoint", "none"), "--checkpoint: none is not a file"),
         (("baseline", "--quick", "--data", "digits"), "--data: a quick run is about digits; leave out one of the two"),

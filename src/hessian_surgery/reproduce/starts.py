@@ -68,7 +68,8 @@ def _data_folder(dataset: str, sources: Path | None) -> Path:
     names, place = WHERE[dataset]
     if sources is None:
         raise InputError(
-            f"sources: missing; give a folder with {' or '.join(names)} and its checkpoint, or data and checkpoint"
+            f"sources: missing; give a folder with {' or '.join(names)} (get it from {place}) and its checkpoint, "
+            "or data and checkpoint"
         )
     for folder in (sources / name for name in names):
         for found in (folder, sources / "data" / folder.name):

@@ -111,6 +111,21 @@ def test_a_loss_within_the_budget_does_not_spoil_a_gain():
     assert verdict(0, *profiles, asked=Asked(), images=500).outcome == "worse"
 
 
+def test_a_loss_within_the_budget_without_a_gain_in_sight_is_not_worse():
+    """All classes lose some 10 pp alike."""
+    profiles = [0.7, 0.8, 0.9], [0.6, 0.7, 0.8]
+    allowed = verdict(0, *profiles, asked=Asked(budget=0.2), images=500)
+    assert allowed.outcome == "no detectable change"
+    assert "is within noise, for accuracy that the budget allows to lose" in allowed.sentence
+    assert allowed.sentence.endswith(" Keep the original model.")
+    spent = verdict(0, *profiles, asked=Asked(budget=0.002), images=500)
+    assert spent.outcome == "worse"
+    assert "no detectable gain" in spent.sentence
+    assert "lost more than the 0.2 pp allowed on average" in spent.sentence
+    without = verdict(0, *profiles, asked=Asked(), images=500)
+    assert without.outcome == "worse"
+
+
 def test_the_worst_class_decides_if_it_was_aimed_at():
     """It rises and σ rises with it, because other classes rise further; then it falls instead."""
     profiles = [0.4, 0.45, 0.5, 0.5], [0.55, 0.6, 0.95, 0.95]

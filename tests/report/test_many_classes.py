@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from rich.console import Console
 from runs import HOSTILE, make_run
 from test_page import Outline
 from thousand import GRADIENTS, class_names, drawn_findings, drawn_outcome, save_thousand
+from torch import nn
 
 import hessian_surgery as hs
 from hessian_surgery.cli.tables import describe_choices, print_diagnosis, print_findings
@@ -216,3 +218,26 @@ def test_groups_of_folds_say_that_one_set_of_images_does_both():
     said = decile_note(findings)
     assert "on the same images, so that chance makes the first look weaker" in said
     assert "held-out" not in said
+
+
+@pytest.mark.parametrize("gap", [0.0, 1.0])
+def test_biases_alone_with_many_classes(tmp_path, gap):
+    """Responses to biases are not kept then: there is none. With and without a step."""
+    draw = torch.Generator().manual_seed(0)
+    model = nn.Linear(43, 43)
+    with torch.no_grad():
+        model.weight.copy_(4 * torch.eye(43))
+        model.bias.copy_(gap * torch.randn(43, generator=draw))
+
+    def images(count):
+        labels = torch.arange(43).repeat(count)
+        return torch.eye(43)[labels] + 0.5 * torch.randn(len(labels), 43, generator=draw), labels
+
+    parts = {"training_data": images(4), "calibration_data": images(20), "heldout_data": images(20)}
+    outcome = hs.operate(model, config=hs.SurgeryConfig(directions="biases"), **parts)
+    assert outcome.iterations[0].accepted == (gap > 0)
+    assert outcome.structure.effective_rank == 0
+    outcome.save(tmp_path / "run")
+    page = hs.write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "The step moved only the head" in page if gap else "With more than 40 classes" in page
+    assert "responses" not in run_figures(load_run(tmp_path / "run"))

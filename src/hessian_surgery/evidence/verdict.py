@@ -45,8 +45,10 @@ def judge(
     """Judge an operation by what it was asked for, on held-out images.
 
     Targets decide if there are any; else σ or the worst class, whichever was aimed at. A gain does
-    not count if accuracy fell by more than the budget. Too few images allow no claim. The headline
-    also counts the targets, limits and acceptance criteria that are not met.
+    not count if accuracy fell by more than the budget. A loss within the budget is what was asked
+    for: without a gain that can be seen it is no reason to call the model worse, nor to keep it.
+    Too few images allow no claim. The headline also counts the targets, limits and acceptance
+    criteria that are not met.
 
     Args:
         tests: before against after.
@@ -110,9 +112,12 @@ def _judge_aim(tests: PairedTests, asked: Asked) -> tuple[Result, str, str]:
         return ("worse", claim, f", but {overspent}") if overspent else ("better", claim, f", {beside}")
     if loss:
         return "worse", claim, f", {beside}"
-    if tests.accuracy.interval[1] < 0:
-        return "worse", f"no detectable gain ({claim})", " for a loss of accuracy"
-    return "no detectable change", claim, " is within noise"
+    if tests.accuracy.interval[1] >= 0 and not overspent:
+        return "no detectable change", claim, " is within noise"
+    if asked.budget is None or overspent:
+        return "worse", f"no detectable gain ({claim})", f", and {overspent or 'accuracy fell'}"
+    # Few images show a loss of accuracy before they show the gain that it was spent on.
+    return "no detectable change", claim, " is within noise, for accuracy that the budget allows to lose"
 
 
 def _judge_targets(tests: PairedTests, asked: Asked, targets: list[Promise]) -> tuple[Result, str, str]:

@@ -205,7 +205,7 @@ def _operate(
         iterations=tuple(done.records),
         ended=done.ended,
         front=_front(done.ending, findings),
-        structure=analyse(np.array(done.records[0].responses.values), data.classes),
+        structure=analyse(np.reshape(done.records[0].responses.values, (-1, len(data.classes))), data.classes),
         choices=algorithm.choices(problem) | asdict(problem.passes),
         split=_split(problem, findings, judge.leaks),
         seconds=0.0,

@@ -34,8 +34,9 @@ def run_figures(run: Run) -> "dict[str, Figure]":
             run.classes,
             {"before": (before.per_class, before.interval), "after": (after.per_class, after.interval)},
         ),
-        "responses": draw_responses(run.responses),
     }
+    if run.responses.directions:
+        figures["responses"] = draw_responses(run.responses)
     if run.findings.folds is None:
         base_sigma = run.result["before"]["calibration"]["sigma"]
         figures["iterations"] = draw_iterations(make_convergence(base_sigma, run.result["iterations"]))

@@ -1,5 +1,6 @@
 """The section about how each class responds to each direction."""
 
+from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.markup import folded, minus, name, scrolled, table
 from hessian_surgery.report import page_charts
 from hessian_surgery.report.figure_data import Responses, leading_responses
@@ -30,8 +31,9 @@ def responses_section(responses: Responses, only_biases: bool = False) -> Sectio
     if only_biases:
         unused = "<p>The step moved only the head's biases. The other directions were not used and are not shown.</p>"
         responses = _of_biases(responses)
-        if not responses.directions:
-            return Section("responses", TITLE, unused)
+    if not responses.directions:
+        why = f"<p>With more than {MANY_CLASSES} classes, biases are not shown: each moves its own class.</p>"
+        return Section("responses", TITLE, unused or why)
     responses = leading_responses(responses)
     heat_map = scrolled(page_charts.heat_map(responses), "Responses of classes to directions")
     words = (

@@ -14,7 +14,7 @@ from hessian_surgery.data.readers.hugging_face import Encoding, as_set, as_sets,
 from hessian_surgery.data.sources import source_of
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
-from hessian_surgery.import_by_name import import_extra
+from hessian_surgery.import_by_name import import_extra, why_not_loaded
 from hessian_surgery.model.label_names import check_label_names, label_names
 from hessian_surgery.model.processing import image_processing, text_encoder
 from hessian_surgery.short_repr import short_repr
@@ -124,18 +124,17 @@ def open_pretrained(place: str | Path) -> Pretrained:
     """
     transformers = import_extra("transformers", "model", "hf")
     folder = _local_folder(str(place))
-    loader = getattr(transformers, AUTO[_kind(folder)])
+    kind = _kind(folder)
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     checkpoint = read_checkpoint(folder)
     with quiet_transformers():
         try:
-            model, loaded = loader.from_pretrained(
+            model, loaded = getattr(transformers, AUTO[kind]).from_pretrained(
                 folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **options
             )
-            processor = _load_processor(transformers, folder, _kind(folder), options)
+            processor = _load_processor(transformers, folder, kind, options)
         except Exception as error:  # a folder that is damaged, or made for other code
-            reason = str(error).strip().partition("\n")[0]
-            raise InputError(f"model: hf:{place} cannot be loaded: {reason}") from error
+            raise InputError(f"model: hf:{place} cannot be loaded: {why_not_loaded(error)}") from error
     if missing := sorted(loaded["missing_keys"]):
         raise InputError(
             f"model: hf:{place} has no {missing[0]!r}, so it is no trained classifier; train it on your classes first"

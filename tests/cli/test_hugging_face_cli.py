@@ -110,6 +110,22 @@ def test_what_does_not_go_together_is_said(run, folders, tmp_path, capsys):
     assert "train it further with transformers" in capsys.readouterr().err
 
 
+def test_the_form_of_the_model_is_checked_before_the_data_are_opened(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/config.json").write_text("{}")
+    assert run("diagnose", "--model", "mine", "--data", "hf:./nowhere") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: --model: got 'mine'; give one of resnet18")
+    assert "did you mean hf:mine?" in said
+
+
+def test_the_option_that_was_given_is_named(run, tmp_path, capsys):
+    given = ("--model", "smallnet", "--data", "digits", "--calibration-data", f"hf:{tmp_path}:validation")
+    assert run("diagnose", *given) == 2
+    assert capsys.readouterr().err.startswith(f"error: --calibration-data: hf:{tmp_path}:validation ends in no known")
+
+
 @pytest.mark.parametrize(
     ("package", "words"),
     [

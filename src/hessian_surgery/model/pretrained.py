@@ -15,7 +15,7 @@ from hessian_surgery.data.sources import source_of
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
 from hessian_surgery.import_by_name import import_extra, why_not_loaded
-from hessian_surgery.model.label_names import check_label_names, label_names
+from hessian_surgery.model.label_names import check_label_names, label_names, output_names
 from hessian_surgery.model.processing import image_processing, text_encoder
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.stored import read_json
@@ -54,7 +54,7 @@ class Pretrained:
     def encoding(self) -> Encoding:
         """How rows of a data set become the model's inputs."""
         config: Any = self.model.config
-        names = label_names(self.model)
+        names = output_names(self.model)
         return Encoding(image_processing(self.processor, config), text_encoder(self.processor, config), names)
 
     def labelled(self, dataset: Any) -> LabelledSet:
@@ -100,10 +100,22 @@ class Pretrained:
 
 
 def with_label_names(data: LabelledSet, module: nn.Module) -> LabelledSet:
-    """The same set; classes that are numbers get the model's names, if it has any."""
+    """The same set; classes that are numbers get the model's names, if it has any.
+
+    Raises:
+        InputError: there are more such classes than the model has outputs.
+    """
+    config: Any = module.config
     names = label_names(module)
-    numbers = tuple(str(i) for i in range(len(data.classes)))
-    if names is None or data.classes != numbers or len(names) < len(numbers):
+    count = len(data.classes)
+    if data.classes != tuple(str(i) for i in range(count)):
+        return data
+    if count > config.num_labels:
+        raise InputError(
+            f"data: its labels go up to {count - 1}, but the model has {config.num_labels} outputs; "
+            f"number the classes from 0 to {config.num_labels - 1}"
+        )
+    if names is None or len(names) < count:
         return data
     return replace(data, classes=names)
 

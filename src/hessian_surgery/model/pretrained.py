@@ -20,6 +20,7 @@ from hessian_surgery.model.processing import image_processing, text_encoder
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.stored import read_json
 from hessian_surgery.weights.checkpoint import Checkpoint, read_checkpoint
+from hessian_surgery.weights.folder import ADAPTER
 
 # The classes of transformers that load a model of each kind.
 AUTO = {
@@ -190,6 +191,11 @@ def _local_folder(place: str) -> Path:
 
 def _kind(folder: Path) -> str:
     """What the model in a folder is for, by its class."""
+    if not (folder / "config.json").is_file() and (folder / ADAPTER).is_file():
+        raise InputError(
+            f"model: {folder} holds a peft adapter, not a whole model; load it with peft and operate from Python, or "
+            "give a folder of the model after merge_and_unload()"
+        )
     if not (folder / "config.json").is_file():
         raise InputError(f"model: {folder} has no config.json; give a folder that save_pretrained wrote")
     classes = [str(name) for name in read_json(folder / "config.json", "model").get("architectures") or []]

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +93,19 @@ def test_other_images_go_through_the_models_own_processor(run, folders, tmp_path
         calibration_data=parts["calibration_data"],
     )
     assert json.loads(said.out)["metrics"]["accuracy"] == pytest.approx(own.metrics.accuracy, abs=0.1)
+
+
+@hf
+def test_texts_that_were_cut_off_are_counted(run, folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folders / "bert", "short")
+    settings = json.loads(Path("short/tokenizer_config.json").read_text())
+    Path("short/tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 6}))
+    assert run("operate", "--model", "hf:short", "--data", f"hf:{folders}/bert-data", "--out", "run", "--quick") == 0
+    said = json.loads(Path("run/result.json").read_text())["warnings"]
+    told = [warning for warning in said if "cut off" in warning]
+    assert len(told) == 1
+    assert re.fullmatch(r"\d+ of \d+ calibration texts and \d+ of \d+ held-out texts were cut off at 6 tokens", told[0])
 
 
 @hf

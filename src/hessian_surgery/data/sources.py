@@ -93,10 +93,8 @@ def open_data(
     """
 
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
-        if not part_spec:
-            return None
         with _blamed_on_option(option):
-            return open_source(part_spec, seed, preprocessing, encoding).part(split, option)
+            return open_source(part_spec, seed, preprocessing, encoding).part(split, option) if part_spec else None
 
     if heldout or (calibration and "heldout" in needs):
         _require_two(calibration or spec, heldout or spec)

@@ -54,15 +54,35 @@ def _where(error: BaseException) -> str:
     return reason(error) if own else f"{type(error).__name__}: {reason(error)} ({last.filename}, line {last.lineno})"
 
 
+def why_not_loaded(error: BaseException) -> str:
+    """Why a library's code failed: its own reason, unless torchvision is at the bottom of it."""
+    link: BaseException | None = error
+    while link is not None:
+        if _is_misfit(link):
+            return "torchvision does not fit this torch; reinstall it for this build of torch, or uninstall it"
+        link = link.__cause__ or link.__context__
+    return reason(error)
+
+
+def _is_misfit(error: BaseException) -> bool:
+    """Whether torchvision was found and could not be imported, as beside another build of torch."""
+    if isinstance(error, RuntimeError):
+        return "torchvision::" in str(error)
+    missing = isinstance(error, ImportError) and error.name == "torchvision" and "No module" in str(error)
+    return isinstance(error, ImportError | AttributeError) and "torchvision" in str(error) and not missing
+
+
 def import_extra(package: str, argument: str, extra: str) -> Any:
     """Import a package that only some uses need; `extra` is what installs it with this one."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
         if error.name != package:
-            raise InputError(f"{argument}: {package} is installed but cannot be imported: {error}") from error
+            why = why_not_loaded(error)
+            raise InputError(f"{argument}: {package} is installed but cannot be imported: {why}") from error
         raise InputError(
             f"{argument}: it needs {package}, which is not installed; pip install 'hessian-surgery[{extra}]'"
         ) from error
     except RuntimeError as error:  # as torchvision raises beside another build of torch
-        raise InputError(f"{argument}: {package} is installed but cannot be imported: {error}") from error
+        why = why_not_loaded(error)
+        raise InputError(f"{argument}: {package} is installed but cannot be imported: {why}") from error

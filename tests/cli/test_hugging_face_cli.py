@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +96,19 @@ def test_other_images_go_through_the_models_own_processor(run, folders, tmp_path
 
 
 @hf
+def test_texts_that_were_cut_off_are_counted(run, folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folders / "bert", "short")
+    settings = json.loads(Path("short/tokenizer_config.json").read_text())
+    Path("short/tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 6}))
+    assert run("operate", "--model", "hf:short", "--data", f"hf:{folders}/bert-data", "--out", "run", "--quick") == 0
+    said = json.loads(Path("run/result.json").read_text())["warnings"]
+    told = [warning for warning in said if "cut off" in warning]
+    assert len(told) == 1
+    assert re.fullmatch(r"\d+ of \d+ calibration texts and \d+ of \d+ held-out texts were cut off at 6 tokens", told[0])
+
+
+@hf
 def test_what_does_not_go_together_is_said(run, folders, tmp_path, capsys):
     bert, words = f"hf:{folders}/bert", f"hf:{folders}/bert-data"
     cases = [
@@ -108,6 +123,22 @@ def test_what_does_not_go_together_is_said(run, folders, tmp_path, capsys):
         assert not (tmp_path / "run").exists()
     assert run("train", "--model", bert, "--data", words, "--out", str(tmp_path / "x.safetensors")) == 2
     assert "train it further with transformers" in capsys.readouterr().err
+
+
+def test_the_form_of_the_model_is_checked_before_the_data_are_opened(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/config.json").write_text("{}")
+    assert run("diagnose", "--model", "mine", "--data", "hf:./nowhere") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: --model: got 'mine'; give one of resnet18")
+    assert "did you mean hf:mine?" in said
+
+
+def test_the_option_that_was_given_is_named(run, tmp_path, capsys):
+    given = ("--model", "smallnet", "--data", "digits", "--calibration-data", f"hf:{tmp_path}:validation")
+    assert run("diagnose", *given) == 2
+    assert capsys.readouterr().err.startswith(f"error: --calibration-data: hf:{tmp_path}:validation ends in no known")
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def test_one_part_is_a_set_by_itself():
         ({"text": ["a"], "label": [0.5]}, "a 'label' is 0.5; give one whole number"),
         ({"text": ["a", "b"], "label": [0, None]}, "a 'label' is None"),
         ({"text": ["a", "b"], "label": [0, -1]}, "sample 1 has label -1"),
+        ({"text": ["a", "b"], "label": [0, 10**9]}, "a label is 1000000000; numbers from 100,000 on need class names"),
     ],
 )
 def test_what_cannot_be_used_is_named(columns, message):

@@ -309,6 +309,37 @@ def test_bad_specs_are_named(spec, message, tmp_path, monkeypatch):
         open_data(spec)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("dataset_dict.json", "hf"), ("state.json", "hf"), ("a.txt", "imagefolder")]
+)
+def test_a_folder_without_its_kind_is_asked_about(name, kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clean").mkdir()
+    (tmp_path / "clean" / name).write_text("{}")
+    with pytest.raises(hs.InputError, match=rf"^data: got 'clean'; .*; did you mean {kind}:clean\?$"):
+        open_data("clean")
+
+
+@pytest.mark.parametrize("kind", ["hf", "imagefolder"])
+def test_another_part_than_train_and_test_is_refused_and_the_argument_named(kind, folder):
+    spec = f"{kind}:{folder}"
+    known = (
+        rf"{spec}:validation ends in no known part; give {spec}:train, or {spec}:test \(its test, validation, val or"
+    )
+    with pytest.raises(hs.InputError, match=f"^data: {known}"):
+        open_data(f"{spec}:validation")
+    with pytest.raises(hs.InputError, match=f"^calibration_data: {known}"):
+        open_data(f"imagefolder:{folder}", calibration=f"{spec}:validation")
+
+
+def test_the_argument_that_was_given_is_named(folder):
+    spec = f"imagefolder:{folder}"
+    with pytest.raises(hs.InputError, match=r"^heldout_data: /nowhere does not exist; give imagefolder:DIR"):
+        open_data(spec, heldout="imagefolder:/nowhere")
+    with pytest.raises(hs.InputError, match=r"^training_data: got 'mnist'; give digits"):
+        open_data(spec, training="mnist")
+
+
 def test_all_of_the_test_part_decides_if_it_is_not_halved(digits_parts):
     parts = open_data("digits", needs=("training", "calibration"), halve=False)
     assert len(parts.calibration) == len(digits_parts.calibration) + len(digits_parts.heldout)

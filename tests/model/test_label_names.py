@@ -33,8 +33,11 @@ def test_the_same_names_are_fine(classes):
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        (("dog", "cat"), "its class 0 is 'cat' .id2label., but the data's is 'dog'"),
-        (("cat", "fox"), "its class 1 is 'dog' .id2label., but the data's is 'fox'"),
+        (
+            ("dog", "cat"),
+            r"its class 0 is 'cat' .id2label., but the data's is 'dog'; .*, as dataset\.align_labels_with",
+        ),
+        (("cat", "fox"), r"its class 1 is 'dog' .id2label., but the data's is 'fox'; .* in the model's order$"),
         (("cat", "dog", "fox"), "its class 2 is not there .id2label., but the data's is 'fox'"),
     ],
 )
@@ -47,3 +50,11 @@ def test_names_that_have_nothing_in_common_are_matched_in_order_and_noted():
     data = hs.as_labelled((torch.randn(8, 4), torch.arange(8) % 2), classes=("neg", "pos"))
     note = check_classifier(hs.Classifier(named("NEGATIVE", "POSITIVE")), data)
     assert note == "the model calls its first class 'NEGATIVE' and the data 'neg': they are matched in order"
+
+
+def test_classes_that_nobody_has_named_are_matched_in_order_and_noted():
+    unnamed = named("LABEL_0", "LABEL_1")
+    assert check_label_names(unnamed, ("0", "1")) is None
+    assert check_label_names(unnamed, ("LABEL_0", "LABEL_1")) is None
+    note = "the model calls its first class 'LABEL_0' and the data 'neg': they are matched in order"
+    assert check_label_names(unnamed, ("neg", "pos")) == note

@@ -40,6 +40,16 @@ def test_bad_models_are_named(spec, message):
         build_model(spec, 4)
 
 
+def test_a_folder_of_hugging_face_without_its_kind_is_asked_about(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(hs.InputError, match=r"for your own$"):
+        build_model("mine", 4)
+    (tmp_path / "mine/config.json").write_text("{}")
+    with pytest.raises(hs.InputError, match=r"^model: got 'mine'; .*; did you mean hf:mine\?$"):
+        build_model("mine", 4)
+
+
 @pytest.mark.full
 def test_the_real_checkpoint_reaches_its_accuracy(shared):
     model, parts = real(shared, "ham10000")

@@ -104,8 +104,19 @@ def test_data_without_names_gets_the_models(folders):
     wrong = data.cast_column("label", datasets.ClassLabel(names=["email", "asyncio"]))
     with pytest.raises(hs.InputError, match="its class 0 is 'asyncio'"):
         pretrained.labelled(wrong)
+    aligned = wrong.align_labels_with_mapping(pretrained.model.config.label2id, "label")
+    assert pretrained.labelled(aligned).labels.tolist() == [1, 0]
     with pytest.raises(hs.InputError, match="is a single set"):
         pretrained.parts(data)
+
+
+def test_numbers_beyond_the_models_outputs_are_refused(folders):
+    import datasets
+
+    data = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [3, 11]})
+    wanted = r"^data: its labels go up to 11, but the model has 10 outputs; number the classes from 0 to 9$"
+    with pytest.raises(hs.InputError, match=wanted):
+        hs.open_pretrained(folders / "bert").labelled(data)
 
 
 def edited(folders, place, **changes):

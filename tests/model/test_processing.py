@@ -10,6 +10,7 @@ from PIL import Image
 
 import hessian_surgery as hs
 from hessian_surgery.data.images import Preprocessing
+from hessian_surgery.data.texts import CutTokens
 from hessian_surgery.model.processing import image_processing, text_encoder
 from hugging_face_folders import needs_hf
 
@@ -70,6 +71,21 @@ def test_without_a_processor_images_are_scaled():
 def test_texts_are_cut_off_where_the_models_positions_end(limit, config, most):
     encoder = text_encoder(words(pad_token="[PAD]", **limit), SimpleNamespace(**config))
     assert len(encoder.encode("a " * 9)["input_ids"]) == most
+
+
+def test_what_was_cut_off_is_marked_by_tokenizers_of_both_kinds():
+    from transformers import ByT5Tokenizer
+
+    config = SimpleNamespace(max_position_embeddings=5, model_type="bert", pad_token_id=0)
+    encode = text_encoder(words(pad_token="[PAD]"), config).encode
+    cut = [
+        isinstance(encode(*texts), CutTokens) for texts in (("a " * 5,), ("a " * 6,), ("a b", "a b"), ("a b", "a " * 4))
+    ]
+    assert cut == [False, True, False, True]
+    encode = text_encoder(ByT5Tokenizer(), config).encode
+    assert [isinstance(encode("a" * length), CutTokens) for length in (3, 5)] == [False, True]
+    unlimited = text_encoder(ByT5Tokenizer(), SimpleNamespace()).encode
+    assert not isinstance(unlimited("a" * 99), CutTokens)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

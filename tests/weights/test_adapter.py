@@ -12,6 +12,7 @@ from extras import extra
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.weights.adapter import is_adapted, own_names, own_state
 from hessian_surgery.weights.apply_patch import apply_patch, revert_patch
+from hessian_surgery.weights.checkpoint import read_checkpoint
 from hugging_face import make_dataset, save_model
 
 pytestmark = extra("peft", "transformers", "datasets")
@@ -96,6 +97,32 @@ def test_what_is_not_the_adapters_is_refused(text):
     model.requires_grad_(False)
     with pytest.raises(hs.InputError, match="load the adapter with is_trainable=True"):
         hs.operate(model, **parts)
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_a_merged_adapter_is_refused_until_it_is_unmerged(text, dora):
+    folder, parts = text
+    parts = {name: part for name, part in parts.items() if name != "heldout_data"}
+    model = adapted(folder, dora)
+    model.merge_adapter()
+    with pytest.raises(hs.InputError, match=r"^model: its adapter is merged .*; call unmerge_adapter\(\) first$"):
+        hs.diagnose(model, **parts)
+    model.unmerge_adapter()
+    hs.diagnose(model, **parts)
+    merged = model.merge_and_unload()
+    merged.requires_grad_(True)
+    hs.diagnose(merged, **parts)
+
+
+def test_an_adapters_folder_is_known_and_its_file_asked_for(text, tmp_path):
+    folder, _ = text
+    adapted(folder).save_pretrained(tmp_path / "lora")
+    with pytest.raises(hs.InputError, match=r"^model: .*lora holds a peft adapter, .* after merge_and_unload\(\)$"):
+        hs.open_pretrained(tmp_path / "lora")
+    with pytest.raises(
+        hs.InputError, match=r"^checkpoint: .* holds a peft adapter; give its file, .*lora/adapter_model"
+    ):
+        read_checkpoint(tmp_path / "lora")
 
 
 def test_a_plain_module_is_stored_whole():

@@ -16,7 +16,7 @@ from hessian_surgery.data.leaks import ON_TRAINING
 from hessian_surgery.data.readers.hugging_face import Encoding
 from hessian_surgery.data.sources import HUGGING_FACE, IMAGE_KINDS, PARTS, Parts, calibrates_on_training, open_data
 from hessian_surgery.errors import InputError
-from hessian_surgery.model.build import build_model
+from hessian_surgery.model.build import build_model, check_model_spec
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.pretrained import Pretrained, open_pretrained, with_label_names
 from hessian_surgery.model.smallnet import SmallNet, train_smallnet
@@ -76,6 +76,7 @@ def open_model(
     device = choose_device(options.device)
     pretrained, vision = _pretrained(options, fresh), find_vision(options.model)
     checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
+    check_model_spec(options.model)
     encoding = _encoding(pretrained, vision, checkpoint, options)
     parts = opened_parts(options, encoding, needs, halve)
     if pretrained is not None:

@@ -14,6 +14,7 @@ from hessian_surgery.data.class_names import numbered_names
 from hessian_surgery.data.collating import Collate, stack
 from hessian_surgery.data.ragged import Ragged
 from hessian_surgery.data.sampling import sampled_dataset
+from hessian_surgery.data.texts import CutOff, cut_off
 from hessian_surgery.distributed import in_turns
 from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.plain_text import reason
@@ -40,6 +41,7 @@ class LabelledSet:
         in_memory: whether the inputs are held in memory, so that all can be read at little cost.
         ragged: the samples one by one, if they may differ in length; a batch is then padded to its
             longest sample.
+        cut: the texts that were cut off; None if none was, or before all have been read.
 
     Example:
         >>> heldout, heldout.classes
@@ -54,6 +56,7 @@ class LabelledSet:
     index: Tensor
     in_memory: bool = False
     ragged: Ragged | None = None
+    cut: CutOff | None = None
 
     def __post_init__(self) -> None:
         wrong = (self.labels < 0) | (self.labels >= len(self.classes))
@@ -92,6 +95,7 @@ class LabelledSet:
             labels=self.labels[positions],
             index=self.index[positions],
             ragged=None if self.ragged is None else self.ragged.subset(positions),
+            cut=None,
         )
 
     def inputs(self) -> Inputs:
@@ -106,12 +110,15 @@ class LabelledSet:
         """
         place = torch.device(device)
         if self.ragged is not None and len(self):
-            held = self.ragged.resident(len(self), place)
+            samples = [self.ragged.read(i) for i in range(len(self))]
+            held = self.ragged.resident(samples, place)
+            known = replace(self, in_memory=True, cut=cut_off(samples))
             if isinstance(held, Ragged):
-                return replace(self, fetch=held.fetch, in_memory=True, ragged=held)
+                return replace(known, fetch=held.fetch, ragged=held)
         else:
             held = self._stacked(place, progress)
-        return replace(self, fetch=lambda chosen: batches.take(held, chosen), in_memory=True, ragged=None)
+            known = replace(self, in_memory=True)
+        return replace(known, fetch=lambda chosen: batches.take(held, chosen), ragged=None)
 
     def _stacked(self, device: torch.device, progress: Progress | None) -> Inputs:
         def read(chunk: Tensor) -> Inputs:

@@ -1,6 +1,6 @@
 """Ragged: samples that differ in length, such as texts; a batch is padded when it is made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,16 +32,15 @@ class Ragged:
         chosen = positions.tolist()
         return replace(self, read=lambda i: self.read(chosen[i]))
 
-    def resident(self, count: int, device: torch.device) -> "Inputs | Ragged":
-        """All samples, read now: stacked on `device` if all are of one shape.
+    def resident(self, samples: Sequence[Any], device: torch.device) -> "Inputs | Ragged":
+        """All samples, which have been read: stacked on `device` if all are of one shape.
 
         Others are kept as they are, and their batches go to `device`.
 
         Args:
-            count: how many there are, at least one.
+            samples: what `read` gave for each position, at least one.
             device: where inputs are wanted.
         """
-        samples = [self.read(i) for i in range(count)]
         alone = [self.collate([sample]) for sample in samples]
         if len({tuple(tensor.shape for tensor in batches.tensors(one)) for one in alone}) == 1:
             return batches.move(batches.join(alone), device)

@@ -1,6 +1,7 @@
 """Open the data that a spec such as `digits`, `parquet:DIR` or `package.module:factory` names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LabelledSet, as_labelled
 from hessian_surgery.data.readers.cifar import read_cifar
 from hessian_surgery.data.readers.digits import digits
-from hessian_surgery.data.readers.hugging_face import Encoding, read_hugging_face
+from hessian_surgery.data.readers.hugging_face import SAVED, Encoding, read_hugging_face
 from hessian_surgery.data.readers.imagefolder import read_imagefolder
 from hessian_surgery.data.readers.isic import read_isic
 from hessian_surgery.data.readers.parquet import parquet_files, read_parquet
@@ -92,7 +93,8 @@ def open_data(
     """
 
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
-        return open_source(part_spec, seed, preprocessing, encoding).part(split, option) if part_spec else None
+        with _blamed_on_option(option):
+            return open_source(part_spec, seed, preprocessing, encoding).part(split, option) if part_spec else None
 
     if heldout or (calibration and "heldout" in needs):
         _require_two(calibration or spec, heldout or spec)
@@ -108,6 +110,18 @@ def open_data(
         raise InputError(_lacking(spec, whole, missing))
     nothing = train.subset(torch.empty(0, dtype=torch.int64))
     return _with_common_names({name: nothing if part is None else part for name, part in found.items()})
+
+
+@contextmanager
+def _blamed_on_option(option: str) -> Iterator[None]:
+    """Name the option that was given in errors that readers blame on `data`."""
+    try:
+        yield
+    except InputError as error:
+        said = str(error)
+        if not said.startswith("data: "):
+            raise
+        raise type(error)(f"{option}: {said.removeprefix('data: ')}") from error
 
 
 def _require_two(decides: str | None, judges: str | None) -> None:
@@ -165,8 +179,10 @@ def open_source(
     """Open the data that one spec names; with `:train` or `:test` at its end, only that part."""
     whole, part = split_spec(spec)
     if part is not None:
-        return Source(None, None, open_source(whole, seed, preprocessing, encoding).part(part, f"data {whole}"))
+        return Source(None, None, open_source(whole, seed, preprocessing, encoding).part(part, f"data: {whole}"))
     kind, _, place = spec.partition(":")
+    if kind in (*IMAGE_KINDS, HUGGING_FACE):
+        _refuse_other_part(spec)
     folder = Path(place)
     if spec == "digits":
         task = digits(seed)
@@ -184,8 +200,26 @@ def open_source(
         if isinstance(found, tuple) and len(found) == 2 and not hasattr(found[1], "ndim"):
             return Source(as_labelled(found[0]), as_labelled(found[1]))
         return Source(None, None, as_labelled(found))
-    hint = f"; did you mean imagefolder:{spec}?" if Path(spec).is_dir() else ""
-    raise InputError(f"data: got {spec!r}; give {SPECS}{hint}")
+    raise InputError(f"data: got {spec!r}; give {SPECS}{_meant(Path(spec))}")
+
+
+def _meant(folder: Path) -> str:
+    """A question about a folder that was given without its kind; empty if there is no folder."""
+    if not folder.is_dir():
+        return ""
+    saved = any((folder / name).is_file() for name in SAVED)
+    return f"; did you mean {HUGGING_FACE if saved else 'imagefolder'}:{folder}?"
+
+
+def _refuse_other_part(spec: str) -> None:
+    """Refuse a folder or a name on the Hub with `:validation`, or the like, at its end."""
+    whole, _, part = spec.rpartition(":")
+    kind, _, place = whole.partition(":")
+    if not place or not part.isidentifier() or Path(f"{place}:{part}").expanduser().exists():
+        return
+    if kind == HUGGING_FACE or Path(place).exists():
+        tests = f"{', '.join(TEST_NAMES[:-1])} or {TEST_NAMES[-1]}"
+        raise InputError(f"data: {spec} ends in no known part; give {whole}:train, or {whole}:test (its {tests})")
 
 
 def _open_folder(kind: str, folder: Path, seed: int, preprocessing: Preprocessing) -> Source:

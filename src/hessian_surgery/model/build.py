@@ -1,6 +1,7 @@
 """Build a model from a built-in name or from `package.module:factory`."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from torch import nn
 
@@ -17,6 +18,17 @@ BUILT_IN: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
+def check_model_spec(spec: str) -> None:
+    """Refuse what names no model, before anything is opened."""
+    if spec in BUILT_IN or ":" in spec:
+        return
+    hint = f"; did you mean hf:{spec}?" if (Path(spec) / "config.json").is_file() else ""
+    raise InputError(
+        f"model: got {spec!r}; give one of {', '.join(BUILT_IN)}, hf:DIR, timm:NAME, torchvision:NAME, "
+        f"or package.module:factory for your own{hint}"
+    )
+
+
 def build_model(spec: str, num_classes: int) -> nn.Module:
     """Build a module for `num_classes` classes.
 
@@ -25,14 +37,9 @@ def build_model(spec: str, num_classes: int) -> nn.Module:
             so it must know the number of classes itself.
         num_classes: C, for a built-in model.
     """
+    check_model_spec(spec)
     if spec in BUILT_IN:
         return BUILT_IN[spec](num_classes)
-    if ":" not in spec:
-        names = ", ".join(BUILT_IN)
-        raise InputError(
-            f"model: got {spec!r}; give one of {names}, hf:DIR, timm:NAME, torchvision:NAME, "
-            "or package.module:factory for your own"
-        )
     module = call_object(spec, "model")
     if not isinstance(module, nn.Module):
         raise InputError(f"model: {spec} returns a {type(module).__name__}; it must return a torch.nn.Module")

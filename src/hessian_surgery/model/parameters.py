@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.short_repr import short_repr
-from hessian_surgery.weights.adapter import is_adapted, refuse_beside_adapter
+from hessian_surgery.weights.adapter import is_adapted, refuse_beside_adapter, refuse_merged
 
 Snapshot = NewType("Snapshot", "tuple[Tensor, ...]")
 
@@ -139,6 +139,7 @@ def parameter_space(module: nn.Module, pattern: str = "*") -> ParameterSpace:
         raise InputError(f"parameters: no trainable parameter matches {pattern!r}; {hint}")
     _refuse_spread(module, named)
     names, parameters = zip(*named, strict=True)
+    refuse_merged(module)
     refuse_beside_adapter(module, names)
     every = list(module.named_parameters(remove_duplicate=False))
     aliases = tuple(tuple(name for name, other in every if other is parameter) for parameter in parameters)

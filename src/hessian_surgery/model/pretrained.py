@@ -14,12 +14,13 @@ from hessian_surgery.data.readers.hugging_face import Encoding, as_set, as_sets,
 from hessian_surgery.data.sources import source_of
 from hessian_surgery.data.splits import stratified_split
 from hessian_surgery.errors import InputError
-from hessian_surgery.import_by_name import import_extra
-from hessian_surgery.model.label_names import check_label_names, label_names
+from hessian_surgery.import_by_name import import_extra, why_not_loaded
+from hessian_surgery.model.label_names import check_label_names, label_names, output_names
 from hessian_surgery.model.processing import image_processing, text_encoder
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.stored import read_json
 from hessian_surgery.weights.checkpoint import Checkpoint, read_checkpoint
+from hessian_surgery.weights.folder import ADAPTER
 
 # The classes of transformers that load a model of each kind.
 AUTO = {
@@ -54,7 +55,7 @@ class Pretrained:
     def encoding(self) -> Encoding:
         """How rows of a data set become the model's inputs."""
         config: Any = self.model.config
-        names = label_names(self.model)
+        names = output_names(self.model)
         return Encoding(image_processing(self.processor, config), text_encoder(self.processor, config), names)
 
     def labelled(self, dataset: Any) -> LabelledSet:
@@ -100,10 +101,22 @@ class Pretrained:
 
 
 def with_label_names(data: LabelledSet, module: nn.Module) -> LabelledSet:
-    """The same set; classes that are numbers get the model's names, if it has any."""
+    """The same set; classes that are numbers get the model's names, if it has any.
+
+    Raises:
+        InputError: there are more such classes than the model has outputs.
+    """
+    config: Any = module.config
     names = label_names(module)
-    numbers = tuple(str(i) for i in range(len(data.classes)))
-    if names is None or data.classes != numbers or len(names) < len(numbers):
+    count = len(data.classes)
+    if data.classes != tuple(str(i) for i in range(count)):
+        return data
+    if count > config.num_labels:
+        raise InputError(
+            f"data: its labels go up to {count - 1}, but the model has {config.num_labels} outputs; "
+            f"number the classes from 0 to {config.num_labels - 1}"
+        )
+    if names is None or len(names) < count:
         return data
     return replace(data, classes=names)
 
@@ -124,18 +137,17 @@ def open_pretrained(place: str | Path) -> Pretrained:
     """
     transformers = import_extra("transformers", "model", "hf")
     folder = _local_folder(str(place))
-    loader = getattr(transformers, AUTO[_kind(folder)])
+    kind = _kind(folder)
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     checkpoint = read_checkpoint(folder)
     with quiet_transformers():
         try:
-            model, loaded = loader.from_pretrained(
+            model, loaded = getattr(transformers, AUTO[kind]).from_pretrained(
                 folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **options
             )
-            processor = _load_processor(transformers, folder, _kind(folder), options)
+            processor = _load_processor(transformers, folder, kind, options)
         except Exception as error:  # a folder that is damaged, or made for other code
-            reason = str(error).strip().partition("\n")[0]
-            raise InputError(f"model: hf:{place} cannot be loaded: {reason}") from error
+            raise InputError(f"model: hf:{place} cannot be loaded: {why_not_loaded(error)}") from error
     if missing := sorted(loaded["missing_keys"]):
         raise InputError(
             f"model: hf:{place} has no {missing[0]!r}, so it is no trained classifier; train it on your classes first"
@@ -179,6 +191,11 @@ def _local_folder(place: str) -> Path:
 
 def _kind(folder: Path) -> str:
     """What the model in a folder is for, by its class."""
+    if not (folder / "config.json").is_file() and (folder / ADAPTER).is_file():
+        raise InputError(
+            f"model: {folder} holds a peft adapter, not a whole model; load it with peft and operate from Python, or "
+            "give a folder of the model after merge_and_unload()"
+        )
     if not (folder / "config.json").is_file():
         raise InputError(f"model: {folder} has no config.json; give a folder that save_pretrained wrote")
     classes = [str(name) for name in read_json(folder / "config.json", "model").get("architectures") or []]

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import TOKENS
-from hessian_surgery.data.texts import TextEncoder, Tokens
+from hessian_surgery.data.texts import CutTokens, TextEncoder, Tokens
 from hessian_surgery.errors import InputError
 
 # Tokenizers that know no limit say so with a huge number.
@@ -73,9 +73,16 @@ def text_encoder(tokenizer: Any, config: Any) -> TextEncoder | None:
 
     def encode(*texts: str) -> Tokens:
         found = tokenizer(*texts, truncation=most is not None, max_length=most)
-        return {name: torch.tensor(values) for name, values in found.items()}
+        tokens = {name: torch.tensor(values) for name, values in found.items()}
+        return CutTokens(tokens) if most is not None and _was_cut(found, most) else tokens
 
     return TextEncoder(encode, partial(_pad, tokenizer))
+
+
+def _was_cut(found: Any, most: int) -> bool:
+    """Whether a text was cut off; of tokenizers that do not say, one with `most` tokens counts."""
+    known = getattr(found, "encodings", None)
+    return bool(known[0].overflowing) if known else len(found[TOKENS]) >= most
 
 
 def _pad(tokenizer: Any, samples: list[Mapping[str, Any]]) -> Inputs:

@@ -1,6 +1,6 @@
 """Warnings: what limits what can be said about an operation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hessian_surgery.data.labelled import LabelledSet
@@ -35,6 +35,7 @@ def find_warnings(
         *algorithm_of(problem.config).warnings(problem, records, rounded),
         rare_class_warning(problem.calibration_data, "calibration"),
         None if heldout is None else rare_class_warning(heldout, "held-out"),
+        cut_off_warning({"calibration": problem.calibration_data, "held-out": heldout}),
         rounding_warning(problem.base, unrounded, rounded),
     )
     return problem.notes + tuple(warning for warning in found if warning)
@@ -70,6 +71,15 @@ def rare_class_warning(data: LabelledSet, part: str) -> str | None:
         return None
     listed = ", ".join(rare[:5]) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
     return f"fewer than {FEW_IMAGES} {part} {data.noun} of {listed}: too few for a claim about such a class"
+
+
+def cut_off_warning(parts: Mapping[str, LabelledSet | None]) -> str | None:
+    """How many texts of each part, by its name, were longer than the model allows, if any."""
+    cut = {part: (data, data.cut) for part, data in parts.items() if data is not None and data.cut is not None}
+    if not cut:
+        return None
+    counts = " and ".join(f"{known.texts:,} of {len(data):,} {part} texts" for part, (data, known) in cut.items())
+    return f"{counts} were cut off at {max(known.tokens for _, known in cut.values())} tokens"
 
 
 def _spike_warnings(problem: Problem[Any], records: Sequence[IterationRecord]) -> tuple[str | None, ...]:

@@ -36,6 +36,18 @@ def own_names(module: nn.Module) -> dict[str, str]:
     return {name: stored[p.data_ptr()] for name, p in every if p.data_ptr() in stored}
 
 
+def refuse_merged(module: nn.Module) -> None:
+    """Raise an InputError if a peft model answers with its base weights alone, as a merged one."""
+    if is_adapted(module):
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
+        if any(isinstance(layer, BaseTunerLayer) and layer.merged for layer in module.modules()):
+            raise InputError(
+                "model: its adapter is merged into the base weights, so moving it would change nothing; call "
+                "unmerge_adapter() first"
+            )
+
+
 def refuse_beside_adapter(module: nn.Module, moving: tuple[str, ...]) -> None:
     """Raise an InputError if weights of a peft model would move that are not the adapter's."""
     if is_adapted(module):

@@ -16,6 +16,9 @@ from hessian_surgery.weights.tensorfile import file_sha256, read_header, save_li
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+# What peft writes in place of a whole model.
+ADAPTER = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 # Weights in other formats, and what a training leaves: after a patch they would be out of date.
 STALE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".ot", ".gguf")
 
@@ -38,6 +41,8 @@ def weight_files(folder: Path) -> list[Path]:
                 f"checkpoint: {folder} holds pickled weights, which could run code: refused; load it where you trust "
                 "it, and save it again with save_pretrained"
             )
+        if not (folder / name).is_file() and (folder / ADAPTER).is_file():
+            raise InputError(f"checkpoint: {folder} holds a peft adapter; give its file, {folder / ADAPTER_WEIGHTS}")
         if not (folder / name).is_file():
             raise InputError(f"checkpoint: {folder} has no {name}; give a folder that save_pretrained wrote")
     return [folder / name for name in names]

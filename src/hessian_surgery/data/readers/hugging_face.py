@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hessian_surgery.data.class_names import numbered_names
 from hessian_surgery.data.images import Preprocessing
 from hessian_surgery.data.labelled import LABEL_KEYS, TOKENS, LabelledSet
 from hessian_surgery.data.ragged import Ragged
@@ -126,7 +127,7 @@ def _as_set(
         wrong = next(value for value in values if not isinstance(value, int))
         raise InputError(f"data: a {columns.label!r} is {wrong!r}; give one whole number, or one name, for each row")
     labels = torch.tensor(values, dtype=torch.int64)
-    classes = columns.names or names or tuple(str(i) for i in range(int(labels.max()) + 1))
+    classes = columns.names or names or numbered_names(labels)
     index = torch.arange(len(labels))
     if columns.kind == "image":
         return LabelledSet(_images(dataset, columns.inputs[0], encoding.preprocessing), labels, classes, index)

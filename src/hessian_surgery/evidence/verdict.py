@@ -112,12 +112,12 @@ def _judge_aim(tests: PairedTests, asked: Asked) -> tuple[Result, str, str]:
         return ("worse", claim, f", but {overspent}") if overspent else ("better", claim, f", {beside}")
     if loss:
         return "worse", claim, f", {beside}"
-    if tests.accuracy.interval[1] >= 0 and not overspent:
-        return "no detectable change", claim, " is within noise"
-    if asked.budget is None or overspent:
-        return "worse", f"no detectable gain ({claim})", f", and {overspent or 'accuracy fell'}"
+    lost = -tests.accuracy.interval[1]
+    if lost > (asked.budget or 0.0):
+        return "worse", f"no detectable gain ({claim})", " for a loss of accuracy"
     # Few images show a loss of accuracy before they show the gain that it was spent on.
-    return "no detectable change", claim, " is within noise, for accuracy that the budget allows to lose"
+    allowed = ", for accuracy that the budget allows to lose" if lost > 0 else ""
+    return "no detectable change", claim, f" is within noise{allowed}"
 
 
 def _judge_targets(tests: PairedTests, asked: Asked, targets: list[Promise]) -> tuple[Result, str, str]:

@@ -70,7 +70,7 @@ def test_short_names_of_the_chains():
 
 
 def test_a_comparison_runs_the_default_operation_and_the_loop_by_default():
-    assert (*POSTHOC, "operate", "loop") == DEFAULT
+    assert (*POSTHOC, "operate") == DEFAULT
 
 
 def test_the_family_and_the_number_of_directions_of_a_method():

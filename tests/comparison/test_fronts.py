@@ -12,6 +12,7 @@ from hessian_surgery.comparison.bootstrap import at_accuracy, difference, draw_w
 from hessian_surgery.comparison.fronts import make_fronts
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.comparison.run_context import EntryResult
+from hessian_surgery.comparison.tables import table_rows
 from hessian_surgery.data.labelled import as_labelled
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import compute_metrics
@@ -287,3 +288,14 @@ def independent(labels, seed, other):
     rates = {"nothing": (0.97, 0.8, 0.5), "class-bias": (0.85, 0.8, 0.72), "other": other}
     entries = {name: predictions(labels, rate, [seed, i]) for i, (name, rate) in enumerate(rates.items())}
     return compared(labels, entries, seed)[0].row("other", 0.002).paired["class-bias"]
+
+
+def test_with_targets_each_row_says_by_how_much_they_are_missed():
+    labels = np.repeat(np.arange(3), 400)
+    before, after = [0.5, 0.8, 0.9], [0.7, 0.8, 0.8]
+    entries = {"nothing": predictions(labels, before, 0), "class-bias": predictions(labels, after, 1)}
+    fronts, _ = compared(labels, entries, terms=SurgeryConfig(targets={"a": 0.75, "b": 0.7}))
+    missed = [row.missed for row in fronts.rows]
+    assert missed == pytest.approx([0.125, 0.025], abs=0.03)
+    assert f"targets missed by {100 * missed[0]:.1f} pp on average" in table_rows(fronts)[0][-1]
+    assert compared(labels, entries)[0].rows[0].missed is None

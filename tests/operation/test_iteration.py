@@ -423,3 +423,19 @@ def test_classes_that_differ_by_chance_alone_are_mostly_left_alone():
         run(DEFAULT, problem, Observer())
         moved += not all(torch.equal(p, s) for p, s in zip(problem.space.parameters, before, strict=True))
     assert moved <= 4
+
+
+def test_targets_that_are_reached_already_are_called_so():
+    draw = torch.Generator().manual_seed(0)
+    model = nn.Linear(3, 3)
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(3))
+        model.bias.zero_()
+
+    def images(count):
+        labels = torch.arange(3).repeat(count)
+        return 3 * torch.eye(3)[labels] + torch.randn(len(labels), 3, generator=draw), labels
+
+    parts = {"training_data": images(20), "calibration_data": images(100), "heldout_data": images(100)}
+    outcome = hs.operate(model, config=hs.SurgeryConfig(targets={"0": 0.2}), **parts)
+    assert outcome.ended.startswith("Nothing was done: every target is reached already")

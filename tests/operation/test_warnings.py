@@ -1,4 +1,4 @@
-"""Texts that were cut off are counted while they are read, and told once."""
+"""Warnings: classes that seem swapped; texts that were cut off, counted while they are read."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 import hessian_surgery as hs
 from hessian_surgery.data.ragged import Ragged
 from hessian_surgery.data.texts import CutOff, CutTokens
-from hessian_surgery.operation.warnings import cut_off_warning
+from hessian_surgery.operation.warnings import cut_off_warning, swapped_warning
 
 
 def texts(lengths, most, reads):
@@ -43,3 +43,36 @@ def test_one_sentence_tells_of_all_parts():
     assert cut_off_warning({"calibration": long}) == "2 of 3 calibration texts were cut off at 4 tokens"
     both = cut_off_warning({"calibration": long, "held-out": long})
     assert both == "2 of 3 calibration texts and 2 of 3 held-out texts were cut off at 4 tokens"
+
+
+def test_two_classes_that_are_mostly_called_by_each_other_are_named():
+    labels = torch.arange(4).repeat_interleave(10)
+    predicted = labels.clone()
+    predicted[:6], predicted[10:16] = 1, 0
+    names = ("circle", "cross", "blob", "ring")
+    assert swapped_warning(labels, labels, names) is None
+    said = "most of circle is called cross, and most of cross circle: check the order of the classes"
+    assert swapped_warning(predicted, labels, names) == said
+    # One way only is a weak class, not an order; half is not most; outputs beyond the classes are no names.
+    assert swapped_warning(torch.where(labels == 1, 0, labels), labels, names) is None
+    predicted[15] = 1
+    assert swapped_warning(predicted, labels, names) is None
+    assert swapped_warning(torch.full_like(labels, 9), labels, names) is None
+
+
+def test_a_model_with_swapped_classes_is_told_by_diagnose_and_operate():
+    draw = torch.Generator().manual_seed(0)
+    model = torch.nn.Linear(3, 3)
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(3)[[1, 0, 2]])
+        model.bias.zero_()
+
+    def images(count):
+        labels = torch.arange(3).repeat(count)
+        return 2 * torch.eye(3)[labels] + torch.randn(len(labels), 3, generator=draw), labels
+
+    train, calibration, heldout = images(20), images(60), images(60)
+    found = hs.diagnose(model, training_data=train, calibration_data=calibration)
+    assert any("most of 0 is called 1, and most of 1 0" in warning for warning in found.warnings)
+    outcome = hs.operate(model, training_data=train, calibration_data=calibration, heldout_data=heldout)
+    assert any("check the order of the classes" in warning for warning in outcome.findings.warnings)

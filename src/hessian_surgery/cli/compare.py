@@ -143,7 +143,7 @@ def open_with_images(options: CompareOptions) -> tuple[OpenedModel, LabelledSet]
 
 def choose_protocol(options: CompareOptions) -> Protocol:
     """Return the protocol that the options ask for."""
-    methods = FROM_LOGITS if options.logits else DEFAULT
+    methods = FROM_LOGITS if options.logits else DEFAULT if options.preset == "default" else (*DEFAULT, "loop")
     if options.methods is not None:
         methods = tuple(name.strip() for name in options.methods.split(","))
     budgets = BUDGETS if options.budgets is None else parse_amounts("budgets", options.budgets)

@@ -26,7 +26,7 @@ class CompareOptions(GoalOptions, ConfigOptions, InputOptions):
             f"Methods, separated by commas: {', '.join(METHODS)}, or chains such as focal+spikes.",
             "NAMES",
             choices=METHODS,
-            default="all that do not train, except operate:spikes and operate:both",
+            default="all that do not train, except operate:spikes, operate:both and, without --preset, loop",
         ),
     ] = None
     budgets: Annotated[

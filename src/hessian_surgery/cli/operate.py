@@ -131,7 +131,8 @@ def operate_on(
                 observer=terminal,
             )
     except KeyboardInterrupt as stop:
-        stop.args = ("interrupted; give the same command with --resume to continue",)
+        kept = next(folder.rglob("history.jsonl"), None) is not None
+        stop.args = (f"interrupted; give the same command {'with --resume to continue' if kept else 'again'}",)
         raise
     outcome = _with_options(outcome)
     patch = outcome.patch(checkpoint)

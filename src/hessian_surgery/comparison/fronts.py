@@ -154,6 +154,8 @@ def make_fronts(
             answers = (before, result.predicted, outputs.labels.cpu(), outputs.classes)
             asked = Asked(terms.target, result.budget, terms.targets)
             row = replace(row, verdicts=count_verdicts(*answers, splits, asked))
+        if terms.targets and row.splits:
+            row = replace(row, missed=float(np.nanmean(found.missed[0])))
         rows.append(row)
         if "class-bias" in gaps and result.budget in (None, protocol.headline):
             compared[result.name] = against_bias(gaps["class-bias"], found, bias, nothing, terms)

@@ -40,6 +40,7 @@ class Row:
         loss: the accuracy that the class which lost most has lost, and the class; None if there are
             no figures.
         unlimited: why the limits are not obeyed; empty if they are.
+        missed: how far targets are missed, on average over them; None if there are none.
         beyond: accuracy minus the highest on the front of class bias, where σ can be compared no
             more; None for class bias, and if there are no figures.
 
@@ -66,6 +67,7 @@ class Row:
     loss: tuple[float, str] | None = None
     unlimited: str = ""
     beyond: Difference | None = None
+    missed: float | None = None
 
     __repr__ = short_repr
 
@@ -85,6 +87,7 @@ class Row:
             "sigma_change": vars(self.sigma_change) if self.sigma_change else None,
             "verdicts": self.verdicts,
             "largest_loss": {"loss": self.loss[0], "class": self.loss[1]} if self.loss else None,
+            "missed": self.missed,
             "unlimited": self.unlimited,
             "standing": self.standing,
             "reason": next(iter(self.reasons.values()), None),

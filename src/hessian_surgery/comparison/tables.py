@@ -25,6 +25,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     paired = row.paired.get("class-bias")
     against = "" if paired is None else against_bias(paired.difference, paired.interval)
     notes = ["more accuracy: a trade-off"] if row.standing == "trade-off" else []
+    notes += [] if row.missed is None else [f"targets missed by {100 * row.missed:.1f} pp on average"]
     notes += [row.unlimited] if row.unlimited else []
     notes += [f"{len(row.reasons)} splits failed"] if row.reasons else []
     return (

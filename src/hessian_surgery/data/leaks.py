@@ -135,8 +135,8 @@ def find_leaks(parts: Sequence[HashedPart], judged: int) -> tuple[Leak, ...]:
         sure = leak.compared == leak.total or len(leak.pairs) >= FEWEST
         if sure and leak.estimate > LIMIT * judged:
             raise InputError(
-                f"{leak.second}: {leak.describe()}; that is more than {100 * LIMIT:g} % of {judged:,}, so leave them "
-                "out of one of the two; in Python, hs.drop_shared does that"
+                f"{leak.second}: {leak.describe()}; that is more than {100 * LIMIT:g} % of the {judged:,} {leak.noun} "
+                "to decide or judge with, so leave them out of one of the two; in Python, hs.drop_shared does that"
             )
     return found
 

@@ -138,7 +138,7 @@ def _judge_targets(tests: PairedTests, asked: Asked, targets: list[Promise]) -> 
         # They were reached before as well: what counts is what came after them.
         outcome, claim, aside = _judge_aim(tests, asked)
         return outcome, f"{states}, as before; {claim}", aside
-    moved = f"; {gained} images of targeted classes became right and {lost} wrong"
+    moved = f"; of targeted classes {gained} became right and {lost} wrong"
     if mcnemar(gained, lost) >= 0.05:
         return "no detectable change", states, f"{moved}, within noise"
     return ("better" if gained > lost else "worse"), states, moved

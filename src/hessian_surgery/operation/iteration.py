@@ -13,6 +13,7 @@ from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.directions.calibration_gradients import gradient_rows
 from hessian_surgery.directions.moving import count_moving
+from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.model.freed_memory import give_back
@@ -222,7 +223,10 @@ def _ended(problem: Problem[SurgeryConfig], records: Sequence[StepRecord]) -> st
         return f"{done}: the best step broke a limit or gained nothing when it was measured, even when halved."
     if not any(last.coefficients):
         return f"{done}: no step within the limits was predicted to gain anything."
-    if operation_goal(problem).targets:
+    goal = operation_goal(problem)
+    if goal.targets:
+        if len(records) == 1 and goal.shortfall(Rates(problem.overall(problem.base), problem.base)) <= 0:
+            return f"{done}: every target is reached already, and no step was predicted to gain more beyond noise."
         wanted = "targets" if config.targets else "criteria"
         return f"{done}: no step was predicted to come nearer to the {wanted} beyond noise."
     aim = "lower σ" if config.target == "sigma" else "lift the worst class"

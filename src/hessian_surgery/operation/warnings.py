@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.metrics import class_accuracy, sigma
@@ -35,6 +38,7 @@ def find_warnings(
         *algorithm_of(problem.config).warnings(problem, records, rounded),
         rare_class_warning(problem.calibration_data, "calibration"),
         None if heldout is None else rare_class_warning(heldout, "held-out"),
+        swapped_warning(problem.started, problem.calibration_data.labels, problem.calibration_data.classes),
         cut_off_warning({"calibration": problem.calibration_data, "held-out": heldout}),
         rounding_warning(problem.base, unrounded, rounded),
     )
@@ -71,6 +75,26 @@ def rare_class_warning(data: LabelledSet, part: str) -> str | None:
         return None
     listed = ", ".join(rare[:5]) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
     return f"fewer than {FEW_IMAGES} {part} {data.noun} of {listed}: too few for a claim about such a class"
+
+
+def swapped_warning(predicted: Tensor, labels: Tensor, classes: Sequence[str]) -> str | None:
+    """Two classes of which most images get the other's name, if any: their order may be wrong.
+
+    Args:
+        predicted: the class predicted for each image (n,).
+        labels: the true classes (n,).
+        classes: C names.
+    """
+    inside = predicted < len(classes)
+    flat = labels[inside] * len(classes) + predicted[inside]
+    often = torch.bincount(flat, minlength=len(classes) ** 2).view(len(classes), -1)
+    mostly = 2 * often > torch.bincount(labels, minlength=len(classes))[:, None]
+    pairs = (mostly & mostly.T).triu(1).nonzero().tolist()
+    if not pairs:
+        return None
+    first, second = (classes[i] for i in pairs[0])
+    more = f", and {len(pairs) - 1} more such pairs" if len(pairs) > 1 else ""
+    return f"most of {first} is called {second}, and most of {second} {first}{more}: check the order of the classes"
 
 
 def cut_off_warning(parts: Mapping[str, LabelledSet | None]) -> str | None:

@@ -22,7 +22,7 @@ from hessian_surgery.operation.forecast import Forecast, make_forecast
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem, check_inputs, measure_start
 from hessian_surgery.operation.progress import watched
-from hessian_surgery.operation.warnings import convergence_warning, cut_off_warning, rare_class_warning
+from hessian_surgery.operation.warnings import convergence_warning, cut_off_warning, rare_class_warning, swapped_warning
 from hessian_surgery.paper.amplitude import curvature_amplitude
 from hessian_surgery.paper.config import LoopConfig, as_loop
 from hessian_surgery.paper.loop import find_sensitivity, finder_of
@@ -181,7 +181,12 @@ def _describe(problem: Problem[Any], before: Answers, goal: SurgeryConfig, found
     metrics = compute_metrics(before.predicted, data.labels, len(data.classes))
     count = np.array(metrics.count, dtype=np.float64)
     loose = None if found is None else convergence_warning([found.residuals], goal.search.tolerance)
-    warnings = (loose, rare_class_warning(data, "calibration"), cut_off_warning({"calibration": data}))
+    warnings = (
+        loose,
+        swapped_warning(before.predicted, data.labels, data.classes),
+        rare_class_warning(data, "calibration"),
+        cut_off_warning({"calibration": data}),
+    )
     return Diagnosis(
         classes=data.classes,
         metrics=metrics,

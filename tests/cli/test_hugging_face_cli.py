@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +97,12 @@ def test_other_images_go_through_the_models_own_processor(run, folders, tmp_path
 @hf
 def test_what_does_not_go_together_is_said(run, folders, tmp_path, capsys):
     bert, words = f"hf:{folders}/bert", f"hf:{folders}/bert-data"
+    (tmp_path / "pickled").mkdir()
+    shutil.copy(folders / "bert/config.json", tmp_path / "pickled")
+    (tmp_path / "pickled/pytorch_model.bin").write_bytes(b"pickle")
+    pickled = f"hf:{tmp_path}/pickled"
     cases = [
+        (("--model", pickled, "--data", words), f"error: --model: {tmp_path}/pickled holds pickled weights"),
         (("--model", bert, "--data", words, "--checkpoint", "x.safetensors"), "has weights of its own"),
         (("--model", f"hf:{folders}/vit", "--data", words), "the model has no tokenizer"),
         (("--model", "hf:./nowhere", "--data", words), "--model: ./nowhere does not exist"),

@@ -1,5 +1,8 @@
 """Errors that are the input's fault."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from hessian_surgery.plain_text import message
 
 
@@ -24,6 +27,18 @@ class FileError(InputError):
 
 class RankLost(RuntimeError):
     """Another rank of a `torchrun` has ended, or has not answered in time."""
+
+
+@contextmanager
+def blaming(argument: str, named: str) -> Iterator[None]:
+    """Let an InputError that begins with `named` begin with the argument that a person gave."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        if not text.startswith(f"{named}: "):
+            raise
+        raise type(error)(f"{argument}: {text.removeprefix(f'{named}: ')}") from error
 
 
 def require(holds: bool, argument: str, value: object, needed: str) -> None:

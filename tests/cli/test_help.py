@@ -105,6 +105,11 @@ def test_every_option_shows_its_group_and_a_default_or_that_it_is_required(name)
             assert own.rich_help_panel in GROUPS, shown
 
 
+def test_no_line_of_the_list_of_commands_is_cut_off(run, capsys):
+    assert run("--help") == 0
+    assert not re.search(r"\w\.\.\.$", capsys.readouterr().out, re.MULTILINE)
+
+
 def test_help_shows_groups_in_order(run, capsys):
     assert run("operate", "--help") == 0
     headings = re.findall(r"^(\S.*):$", capsys.readouterr().out, re.MULTILINE)

@@ -111,7 +111,12 @@ def test_texts_that_were_cut_off_are_counted(run, folders, tmp_path, monkeypatch
 @hf
 def test_what_does_not_go_together_is_said(run, folders, tmp_path, capsys):
     bert, words = f"hf:{folders}/bert", f"hf:{folders}/bert-data"
+    (tmp_path / "pickled").mkdir()
+    shutil.copy(folders / "bert/config.json", tmp_path / "pickled")
+    (tmp_path / "pickled/pytorch_model.bin").write_bytes(b"pickle")
+    pickled = f"hf:{tmp_path}/pickled"
     cases = [
+        (("--model", pickled, "--data", words), f"error: --model: {tmp_path}/pickled holds pickled weights"),
         (("--model", bert, "--data", words, "--checkpoint", "x.safetensors"), "has weights of its own"),
         (("--model", f"hf:{folders}/vit", "--data", words), "the model has no tokenizer"),
         (("--model", "hf:./nowhere", "--data", words), "--model: ./nowhere does not exist"),

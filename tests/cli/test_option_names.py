@@ -29,7 +29,7 @@ COMMANDS = ("provenance.py", "starts.py", "results.py")
         ("parameters='layer4.*' moves fewer", "--parameters 'layer4.*' moves fewer"),
         ("batch_size=N takes fewer", "--batch-size N takes fewer"),
         ("unfinished: resume=True goes on", "unfinished: --resume goes on"),
-        ("Lower the target, raise max_drop or budget", "Lower the target, raise --max-drop or budget"),
+        ("Lower the target, give a larger budget=N", "Lower the target, give a larger --budget N"),
         ("sample 3 has label -1, outside 0..9", "sample 3 has label -1, outside 0..9"),
         ("target cat=0.8 is missed", "target cat=0.8 is missed"),
         ("mean: --mean and --std go together", "--mean: --mean and --std go together"),

@@ -6,9 +6,10 @@ from rich.console import Console
 
 import hessian_surgery as hs
 from conftest import operate
-from hessian_surgery.cli.tables import describe_choices, print_findings
+from hessian_surgery.cli.tables import describe_choices, print_cost, print_findings
 from hessian_surgery.data.sources import Parts
 from hessian_surgery.evidence.deciles import shown_classes
+from hessian_surgery.operation.cost import estimate_cost
 from hessian_surgery.report.markdown import to_markdown
 
 
@@ -34,6 +35,16 @@ def test_class_names_are_not_read_as_markup(terminal, trained, digits_parts, qui
     text = to_markdown(outcome.findings, outcome.ended)
     assert "| \\[red\\] |" in text
     assert "<" not in text.replace("\\<", "")
+
+
+@pytest.mark.parametrize(("noun", "others"), [("images", "texts"), ("texts", "images")])
+def test_a_cost_speaks_of_what_the_data_are(terminal, trained, digits_parts, quick, noun, others):
+    parts = digits_parts.training, digits_parts.calibration
+    print_cost(terminal, estimate_cost(hs.Classifier(trained), *parts, quick), noun)
+    shown = terminal.file.getvalue()
+    assert f"gradients of training {noun}" in shown
+    assert f"passes over the calibration {noun}" in shown
+    assert others not in shown
 
 
 def test_what_moved_and_the_stricter_limit_are_named(trained, digits_parts):

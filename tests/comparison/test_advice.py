@@ -105,7 +105,7 @@ def test_the_more_methods_the_wider_the_intervals():
 def test_a_method_that_is_clearly_worse_is_not_called_noise():
     sentence = advise(fronts({"spikes": (0.065, 0.0)})).sentence
     assert "within noise" not in sentence
-    assert "is ahead of the next best, spikes, by 6.50 [5.52, 7.48] pp" in sentence
+    assert "is ahead of the next best, spikes, by 6.50 [5.52, 7.48] pp at the same accuracy." in sentence
 
 
 def test_a_difference_whose_interval_is_off_zero_is_not_called_noise():

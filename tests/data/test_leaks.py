@@ -56,8 +56,8 @@ def test_more_than_one_percent_is_refused_and_one_percent_is_not():
     parts[0] = part("calibration_data", X[:501])
     message = (
         r"^heldout_data: 6 images are in calibration_data as well: index 0 \(there 495\), 1 \(there 496\), "
-        r"2 \(there 497\), …; that is more than 1 % of the 500 images to decide or judge with, so leave them out of one of the "
-        r"two; in Python, hs.drop_shared does that$"
+        r"2 \(there 497\), …; that is more than 1 % of the 500 images to decide or judge with, so leave them "
+        r"out of one of the two; in Python, hs.drop_shared does that$"
     )
     with pytest.raises(hs.InputError, match=message):
         find_leaks(parts, 500)

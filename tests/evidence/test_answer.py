@@ -97,7 +97,7 @@ def test_loss_and_calibration_that_got_worse_are_named():
     )
     assert "recalibrate fits one temperature" in calibration
     assert loss.startswith(f"the loss rose: {tests.nll[0]:.3f} → {tests.nll[1]:.3f} nats")
-    assert not any("recalibrate fits one temperature" in line for line in cost_warnings(costs, recalibrated=True))
+    assert not any("recalibrate fits one temperature" in line for line in cost_warnings(costs, remedied=False))
     assert [line.rpartition(": ")[2] for line in cost_lines(costs)] == ["none", *["worse beyond noise"] * 2]
     assert costs.as_dict() == {"lost": [], "loss_rose": True, "calibration_worsened": True}
     same = sharpened(1.0)
@@ -159,6 +159,15 @@ def test_plain_words():
     )
     same = images_from([0.5, 0.95, 0.9], [0.5, 0.95, 0.9])
     assert plain_words(same, paired_tests(same)).endswith("No class gained or lost beyond chance.")
+
+
+def test_of_a_class_with_few_images_plain_words_count_them():
+    right = torch.tensor([False] * 40 + [True] * 200)
+    labels = torch.tensor([0] * 40 + [1] * 200)
+    answers = Answers(torch.where(right, labels, 1 - labels), torch.ones(240), torch.zeros(240))
+    images = BeforeAfter(("logging", "os"), torch.arange(240), labels, answers, answers)
+    said = plain_words(images, paired_tests(images))
+    assert said.startswith("Before, the weakest class (logging) was right 0 of 40 times; now 0. Overall 83.3")
 
 
 def test_changed_weights_are_counted_by_group(tmp_path: Path):

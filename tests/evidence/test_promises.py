@@ -57,6 +57,9 @@ def test_promises_by_hand():
     assert warnings[0].startswith("target b 90 %: missed on the held-out images, 65.0 % [")
     assert warnings[1] == "budget, at most 1 pp of accuracy lost: broken on the held-out images, -5.0 pp [-6.0, -4.0]"
     assert len(warnings) == 3
+    # So that nobody holds it against the class's two-sided interval among the costs.
+    assert warnings[2].endswith("-10.0 pp [-15.2, -4.5; one-sided]")
+    assert all(("; one-sided]" in found[key].figure) == (key[1] is not None) for key in found)
 
 
 def test_what_was_asked_can_be_read_again():

@@ -94,6 +94,7 @@ def test_in_folds_each_image_is_judged_by_a_class_bias_that_did_not_see_it(tmp_p
     simpler = outcome.findings.simpler
     assert simpler is not None
     assert simpler.biases == ()
+    assert ("each at its own accuracy." in outcome.summary()) == (simpler.tests.churn > 0)
     assert simpler.metrics[0].sigma < outcome.findings.heldout.metrics()[0].sigma
     outcome.save(tmp_path / "run")
     assert torch.equal(load_findings(tmp_path / "run").simpler.images.before.nll, simpler.images.before.nll)

@@ -4,6 +4,7 @@ import torch
 
 import hessian_surgery as hs
 from conftest import operate
+from hessian_surgery.cli.option_names import as_options
 from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.feasibility import Infeasible, require_reachable
@@ -45,11 +46,12 @@ def test_what_blocks_is_named_with_what_it_costs():
         require_reachable(goal(0.75), FOUND, NAMES)
     text = str(raised.value)
     assert text.startswith("targets: cannot be reached within the limits by a first step. ")
-    assert "At best, on images not fitted to: ant 56.0 % (wanted 75.0 %)." in text
+    assert "At best, on data not fitted to: ant 56.0 % (wanted 75.0 %)." in text
     assert "without cat's limit 10.0 pp nearer, where cat loses 15.0 pp" in text
     assert "without the budget 6.0 pp nearer, where bee loses 5.0 pp" in text
     assert "bee's limit" not in text
     assert text.index("cat's limit") < text.index("the budget")
+    assert "give a larger --max-drop N or --budget N" in as_options(text)
     assert text.endswith("or protect fewer classes. Within these limits ask for at most ant=56%.")
     assert "\n" not in text
 

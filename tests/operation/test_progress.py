@@ -11,8 +11,8 @@ from conftest import operate, points
 from hessian_surgery.operation import progress
 from hessian_surgery.operation.cost import estimate_cost, try_operation
 from hessian_surgery.operation.expected import in_order
-from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.progress import ShownProgress, clock_time, watched
+from hessian_surgery.operation.observer import Both, Observer
+from hessian_surgery.operation.progress import ShownProgress, clock_time
 from hessian_surgery.operation.schedule import Expected
 
 
@@ -167,9 +167,38 @@ def test_progress_in_python_goes_to_stderr(capsys, trained, digits_parts):
     assert "report" in captured.err
 
 
-def test_an_observer_and_progress_together_are_refused():
-    with pytest.raises(hs.InputError, match="progress: got True, and an observer as well"), watched(Observer(), True):
+def test_a_bar_and_an_observer_are_both_told(capsys, trained, digits_parts):
+    own = Told()
+    operate(trained, digits_parts, hs.SurgeryConfig(directions="biases"), progress=True, observer=own)
+    assert own.expected
+    assert own.names[-1] == "report"
+    assert "report" in capsys.readouterr().err
+
+
+def test_both_are_told_everything_and_the_trial_is_made_once():
+    told, trials = [], []
+
+    def trial():
+        trials.append(1)
+        return [Expected("plan", 1.0)]
+
+    def remember(name, *given):
+        told.append(name)
+        if name == "expect":
+            given[0]()
+
+    class Every(Observer):
         pass
+
+    events = {"remark": ("text",), "reading": (1, 2), "expect": (trial,), "fold": (1, 2)}
+    events |= {"stage": ("plan", 0, 1), "iteration": (None,), "end": (None,)}
+    for name in events:
+        setattr(Every, name, lambda self, *given, name=name: remember(name, *given))
+    assert set(events) == {name for name in vars(Observer) if not name.startswith("_")}
+    for name, given in events.items():
+        getattr(Both(Every(), Every()), name)(*given)
+    assert told == [name for name in events for _ in range(2)]
+    assert len(trials) == 1
 
 
 def test_time_left_is_never_nothing():

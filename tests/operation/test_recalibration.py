@@ -10,10 +10,14 @@ from torch import nn
 
 import hessian_surgery as hs
 from hessian_surgery.data.splits import stratified_split
+from hessian_surgery.evidence.costs import REMEDY
 from hessian_surgery.model.classifier import as_classifier
-from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.evaluation import answers_of, compute_logits
 from hessian_surgery.model.temperature import fit_temperature
+from hessian_surgery.operation.findings import make_findings
 from hessian_surgery.operation.outcome import load_findings
+from hessian_surgery.operation.problem import check_inputs
+from hessian_surgery.operation.recalibration import can_recalibrate
 from hessian_surgery.weights.tensorfile import read_tensors
 
 
@@ -99,6 +103,24 @@ def test_a_head_that_cannot_be_found_or_may_not_move_is_refused():
         hs.operate(Doubled(net), config=hs.SurgeryConfig(recalibrate=True), **data)
     with pytest.raises(hs.InputError, match=r"recalibrate: got True; it must be False where the head may not move"):
         hs.operate(net, config=hs.SurgeryConfig(recalibrate=True, parameters="0.*"), **data)
+
+
+@pytest.mark.parametrize(("parameters", "advised"), [("*", True), ("0.*", False)])
+def test_recalibration_is_advised_only_where_it_may_be_done(parameters, advised, tmp_path):
+    net, data = overconfident()
+    problem = check_inputs(net, *map(hs.as_labelled, list(data.values())[:2]), hs.SurgeryConfig(parameters=parameters))
+    assert can_recalibrate(problem) is advised
+    assert can_recalibrate(replace(problem, classifier=as_classifier(Doubled(net)))) is False
+    outcome = hs.operate(net, config=hs.SurgeryConfig(parameters=parameters, budget=0.05), **data)
+    labels = outcome.findings.heldout.labels
+    # As if the operation had made the logits far too large.
+    wrong = answers_of(20 * torch.eye(4)[(labels + (torch.arange(len(labels)) % 3 == 0)) % 4], labels)
+    held = replace(outcome.findings.heldout, after=wrong)
+    findings = make_findings(held, held, outcome.findings.asked, (), 0, free=advised)
+    assert any("the loss rose" in warning for warning in findings.warnings)
+    assert any(REMEDY in warning for warning in findings.warnings) is advised
+    replace(outcome, findings=findings).save(tmp_path / "run")
+    assert load_findings(tmp_path / "run").warnings == findings.warnings
 
 
 def test_folds_are_recalibrated_each_on_its_own_images():

@@ -53,7 +53,7 @@ def test_two_classes_that_are_mostly_called_by_each_other_are_named():
     assert swapped_warning(labels, labels, names) is None
     said = "most of circle is called cross, and most of cross circle: check the order of the classes"
     assert swapped_warning(predicted, labels, names) == said
-    # One way only is a weak class, not an order; half is not most; outputs beyond the classes are no names.
+    # One way only is a weak class; half is not most; outputs beyond the classes have no names.
     assert swapped_warning(torch.where(labels == 1, 0, labels), labels, names) is None
     predicted[15] = 1
     assert swapped_warning(predicted, labels, names) is None

@@ -24,7 +24,7 @@ def labelled(count, seed):
     return hs.as_labelled(({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, labels), classes=("a", "b", "c"))
 
 
-def trained(place, callbacks, **options):
+def trained(place, callbacks, with_trainer=False, **options):
     """Train a tiny BERT for two epochs."""
     pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
@@ -45,6 +45,9 @@ def trained(place, callbacks, **options):
     )
     rows = [{"input_ids": i, "labels": y} for i, y in zip(*make(256, 0), strict=True)]
     trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows[:64], callbacks=callbacks)
+    for callback in callbacks:
+        if with_trainer:
+            callback.trainer = trainer
     trainer.train()
     return trainer
 
@@ -58,11 +61,31 @@ def test_each_evaluation_is_diagnosed(tmp_path):
     assert [file.name for file in files] == ["step-000004.json", "step-000008.json"]
     sigmas = [json.loads(file.read_text())["metrics"]["sigma"] for file in files]
     assert sigmas == [found.metrics.sigma for found in callback.found]
+    sigmas = [found.forecast.sigma.before for found in callback.found]
     logged = [entry["eval_sigma"] for entry in trainer.state.log_history if "eval_loss" in entry]
     assert logged == sigmas
     assert trainer.state.best_metric == min(sigmas)
     own = hs.diagnose(trainer.model, training_data=labelled(256, 0), calibration_data=labelled(120, 1))
     assert own.metrics == callback.found[-1].metrics
+
+
+def test_loggers_are_told_if_the_callback_knows_its_trainer(tmp_path):
+    from transformers import TrainerCallback
+
+    told = []
+
+    class Logger(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **_):
+            told.append((state.global_step, dict(logs)))
+
+    callback = hs.diagnosis_callback(labelled(256, 0), labelled(120, 1))
+    best = {"save_strategy": "epoch", "metric_for_best_model": "sigma", "greater_is_better": False}
+    trainer = trained(tmp_path, [Logger(), callback], with_trainer=True, **best)
+    sigmas = [found.forecast.sigma.before for found in callback.found]
+    logged = [(step, logs["eval_sigma"]) for step, logs in told if "eval_sigma" in logs]
+    assert logged == [(4, sigmas[0]), (8, sigmas[1])]
+    assert [entry["eval_sigma"] for entry in trainer.state.log_history if "eval_sigma" in entry] == sigmas
+    assert trainer.state.best_metric == min(sigmas)
 
 
 def test_the_training_is_the_same_without_it(tmp_path):

@@ -1,6 +1,7 @@
 """Exported files answer as the patched model does, on every held-out sample."""
 
 import json
+import logging
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import hessian_surgery as hs
 from conftest import operate
 from extras import extra
 from hessian_surgery.model.classifier import call_module
+from hessian_surgery.serve.trace import quiet
 
 onnx = extra("onnx", "onnxscript", "onnxruntime")
 KINDS = [pytest.param("model.pt2"), pytest.param("model.onnx", marks=onnx)]
@@ -88,6 +90,26 @@ def test_a_program_takes_any_batch_and_any_length(words, tmp_path):
         assert torch.allclose(program(**given), net(**given)["logits"], atol=1e-5)
 
 
+@pytest.mark.parametrize("name", KINDS[1:])
+def test_free_axes_of_an_onnx_file_have_names(name, words, tmp_path, caplog):
+    import onnx
+
+    net, parts = words
+    hs.export(net, tmp_path / name, parts["heldout_data"])
+    graph = onnx.load(tmp_path / name).graph
+    axes = [[size.dim_param for size in given.type.tensor_type.shape.dim] for given in (*graph.input, *graph.output)]
+    assert axes == [["batch", "length"], ["batch", "length"], ["batch", ""]]
+    assert not [record for record in caplog.records if record.levelno > logging.DEBUG]
+
+
+def test_what_exporters_log_about_themselves_is_kept_back(caplog):
+    log = logging.getLogger("torch.onnx._internal.exporter._registration")
+    with quiet():
+        log.warning("torchvision is not installed")
+    log.warning("this is heard")
+    assert [record.message for record in caplog.records] == ["this is heard"]
+
+
 def test_a_model_that_takes_a_tuple_is_exported(tmp_path):
     class Sum(nn.Module):
         def __init__(self):
@@ -136,6 +158,9 @@ def test_the_command_exports_a_run(run, trained, checkpoint, capsys, tmp_path):
     assert run("export", "run", "--out", "model.pt2", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["differing"], found["file"]) == (0, "model.pt2")
+    assert run("export", "run", "--out", "again.pt2") == 0
+    said = [line.partition(" · ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["exporting", "answers of the model", "checking the file 0/540"]
     assert run("export", "run", "--out", "new.pt2", "--from", "old.onnx") == 2
     assert "--from: it changes an ONNX file" in capsys.readouterr().err
 
@@ -143,4 +168,4 @@ def test_the_command_exports_a_run(run, trained, checkpoint, capsys, tmp_path):
 def test_a_run_from_python_cannot_be_opened_again(run, trained, digits_parts, tmp_path, capsys):
     operate(trained, digits_parts, hs.SurgeryConfig(directions="biases")).save(tmp_path / "run")
     assert run("export", str(tmp_path / "run"), "--out", str(tmp_path / "model.pt2")) == 2
-    assert "was made from Python; call hs.export" in capsys.readouterr().err
+    assert "was made from Python; call hs.export there, where its model is" in capsys.readouterr().err

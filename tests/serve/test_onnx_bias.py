@@ -86,3 +86,5 @@ def test_the_command_changes_the_file_and_checks_it(run, checkpoint, capsys):
     said = capsys.readouterr()
     assert "new.onnx gives the model's answer on all" in said.out
     assert "and nothing else" in said.err
+    assert run("export", "run", "--from", "new.onnx", "--out", "again.onnx") == 2
+    assert "error: --from: new.onnx has no initializer with the biases" in capsys.readouterr().err

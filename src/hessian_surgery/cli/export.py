@@ -6,11 +6,12 @@ from typing import Any, get_type_hints
 
 from hessian_surgery.cli.inputs import OpenedModel, open_model
 from hessian_surgery.cli.options import InputOptions
-from hessian_surgery.cli.output import print_json, print_notes, results
+from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.run_options import ExportOptions
 from hessian_surgery.data.sources import HUGGING_FACE
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, blaming
 from hessian_surgery.operation.outcome import read_result
+from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.report.provenance import ran_as_command
 from hessian_surgery.serve.export import ONNX, check_file, check_onnx
 from hessian_surgery.serve.export import export as export_model
@@ -33,12 +34,14 @@ def export(options: ExportOptions) -> None:
     # In folds, all labelled images are calibration images.
     data = opened.parts.heldout if len(opened.parts.heldout) else opened.parts.calibration
     remarks = []
-    if options.base is None:
-        found = export_model(opened.model, out, data)
-    else:
-        name = patch_onnx(options.base, options.run, out)
-        remarks.append(f"changed {name!r} in {options.base}, and nothing else")
-        found = check_onnx(out, opened.model, data)
+    with ShownProgress(notes()) as observer:
+        if options.base is None:
+            found = export_model(opened.model, out, data, observer=observer)
+        else:
+            with blaming("base", "file"):
+                name = patch_onnx(options.base, options.run, out)
+                found = check_onnx(out, opened.model, data, observer=observer)
+            remarks.append(f"changed {name!r} in {options.base}, and nothing else")
     if options.as_json:
         print_json(asdict(found) | {"file": str(out)})
     else:
@@ -51,7 +54,7 @@ def open_run(run: Path) -> OpenedModel:
     read_result(run)
     inputs = read_json(run / "config.json", "run").get("inputs", {})
     if not ran_as_command(inputs):
-        raise InputError(f"run: {run} was made from Python; call hs.export(model, file, heldout_data) there")
+        raise InputError(f"run: {run} was made from Python; call hs.export there, where its model is")
     options = _options(inputs)
     place = patched_file(run)
     if place.is_dir():

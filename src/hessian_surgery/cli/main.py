@@ -142,7 +142,7 @@ app = make_app(
     "Lift the weak classes of a trained classifier by a small step in weight space, and protect the strong ones.",
     completion=True,
 )
-studies = make_app("Run one of the paper's experiments on a classifier; its weights do not change.", completion=False)
+studies = make_app("Run one of the paper's experiments on a classifier.", completion=False)
 
 
 def _show_version(asked: bool) -> None:

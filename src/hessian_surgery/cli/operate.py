@@ -195,7 +195,7 @@ def show_cost(
     if as_json:
         print_json(cost.as_dict())
     else:
-        print_cost(results(), cost)
+        print_cost(results(), cost, parts.calibration.noun)
         print_notes(opened.remarks)
     if quicker and (cost.seconds or 0) > LONG:
         print_notes([quicker])

@@ -12,6 +12,7 @@ from hessian_surgery.comparison.tables import table_rows
 from hessian_surgery.comparison.terms import marks_note, terms_sentence
 from hessian_surgery.curvature.memory import sized
 from hessian_surgery.evidence.deciles import MANY_CLASSES, MOST, left_out, shown_classes
+from hessian_surgery.evidence.noun import said_of
 from hessian_surgery.operation.answer_text import answer_parts
 from hessian_surgery.operation.cost import Cost
 from hessian_surgery.operation.findings import Findings
@@ -162,8 +163,8 @@ def _print_structure(console: Console, diagnosis: Diagnosis, found: SpikeDiagnos
         console.print(f"… and so {len(structure.entangled) - PAIRS:,} more pairs of classes", highlight=False)
 
 
-def print_cost(console: Console, cost: Cost) -> None:
-    """Print what `--dry-run` shows."""
+def print_cost(console: Console, cost: Cost, noun: str = "images") -> None:
+    """Print what `--dry-run` shows, of samples that are called so."""
     rows = {
         "operations": f"{cost.operations}",
         "weights that may move": f"{cost.weights:,}",
@@ -177,12 +178,12 @@ def print_cost(console: Console, cost: Cost) -> None:
         rows["basis"] = cost.basis.partition(": ")[2]
     table = Table(box=None, show_header=False)
     for label, value in rows.items():
-        table.add_row(label, value)
+        table.add_row(said_of(label, noun), said_of(value, noun))
     console.print(table)
-    _print_stages(console, cost)
+    _print_stages(console, cost, noun)
 
 
-def _print_stages(console: Console, cost: Cost) -> None:
+def _print_stages(console: Console, cost: Cost, noun: str) -> None:
     """Seconds and memory of each stage; a place that no stage uses is left out."""
     places = {"device": "on the GPU", "host": "in memory", "disk": "on disk"}
     used = [place for place in places if any(getattr(stage, f"{place}_bytes") for stage in cost.stages)]
@@ -197,7 +198,7 @@ def _print_stages(console: Console, cost: Cost) -> None:
     seconds = "" if cost.seconds is None else f"about {cost.seconds:,.0f} s in all; "
     console.print(f"{seconds}at most {sized(cost.total_bytes)} at a time, besides the model", highlight=False)
     for line in cost.spilled:
-        console.print(f"[yellow]note:[/] there is too little memory for {safe(line)}", highlight=False)
+        console.print(f"[yellow]note:[/] there is too little memory for {safe(said_of(line, noun))}", highlight=False)
 
 
 def print_seconds(console: Console, stages: Sequence[Expected]) -> None:

@@ -171,7 +171,7 @@ def _class_bias(contest: Contest, effective: list[str]) -> Advice:
     gap = shown[closest]
     if _side(gap) == "above":
         behind = _below(_reversed(gap))
-        return Advice("class-bias", f"{lowers}, and is ahead of the next best, {closest}, by {behind}.")
+        return Advice("class-bias", f"{lowers}, and is ahead of the next best, {closest}, by {behind} {contest.where}.")
     if _side(gap) == "below":
         luck = f"but the best of {len(contest.names)} methods may be so by luck: class bias is simpler."
         ahead = f"{closest} is ahead of class bias by {_below(gap)} of {contest.figure} {contest.where}"

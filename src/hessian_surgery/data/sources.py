@@ -1,7 +1,6 @@
 """Open the data that a spec such as `digits`, `parquet:DIR` or `package.module:factory` names."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from hessian_surgery.data.readers.imagefolder import read_imagefolder
 from hessian_surgery.data.readers.isic import read_isic
 from hessian_surgery.data.readers.parquet import parquet_files, read_parquet
 from hessian_surgery.data.splits import stratified_split
-from hessian_surgery.errors import InputError
+from hessian_surgery.errors import InputError, blaming
 from hessian_surgery.import_by_name import call_object
 from hessian_surgery.stored import blamed_on
 
@@ -93,7 +92,7 @@ def open_data(
     """
 
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
-        with _blamed_on_option(option):
+        with blaming(option, "data"):
             return open_source(part_spec, seed, preprocessing, encoding).part(split, option) if part_spec else None
 
     if heldout or (calibration and "heldout" in needs):
@@ -110,18 +109,6 @@ def open_data(
         raise InputError(_lacking(spec, whole, missing))
     nothing = train.subset(torch.empty(0, dtype=torch.int64))
     return _with_common_names({name: nothing if part is None else part for name, part in found.items()})
-
-
-@contextmanager
-def _blamed_on_option(option: str) -> Iterator[None]:
-    """Name the option that was given in errors that readers blame on `data`."""
-    try:
-        yield
-    except InputError as error:
-        said = str(error)
-        if not said.startswith("data: "):
-            raise
-        raise type(error)(f"{option}: {said.removeprefix('data: ')}") from error
 
 
 def _require_two(decides: str | None, judges: str | None) -> None:

@@ -83,9 +83,14 @@ def cost_lines(costs: Costs) -> list[str]:
     ]
 
 
-def cost_warnings(costs: Costs, recalibrated: bool = False) -> tuple[str, ...]:
-    """A sentence for each of loss and calibration that got worse beyond noise."""
-    remedy = "" if recalibrated else f"; {REMEDY}"
+def cost_warnings(costs: Costs, remedied: bool = True) -> tuple[str, ...]:
+    """A sentence for each of loss and calibration that got worse beyond noise.
+
+    Args:
+        costs: what was found.
+        remedied: whether to say what mends probabilities; not if it was done, or cannot be.
+    """
+    remedy = f"; {REMEDY}" if remedied else ""
     found = []
     if costs.calibration_worsened:
         found.append(f"probabilities are less well calibrated: calibration error {_calibration(costs)}{remedy}")

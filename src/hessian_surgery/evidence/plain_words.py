@@ -1,6 +1,7 @@
 """What an operation did, for someone who has never heard of σ."""
 
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.metrics import Metrics
 from hessian_surgery.evidence.paired_tests import FEW_IMAGES, PairedTests
 
 NUMBERS = ("no", "one", "two", "three")
@@ -11,10 +12,10 @@ def plain_words(images: BeforeAfter, tests: PairedTests) -> str:
     before, after = images.metrics()
     weak = before.per_class.index(before.worst)
     low = after.per_class.index(after.worst)
-    old, new = (round(100 * metrics.per_class[weak]) for metrics in (before, after))
-    first = f"Before, the weakest class ({images.classes[weak]}) was right {old} times in 100; now {new}."
+    old, new = _right(before, weak), _right(after, weak).partition(" ")[0]
+    first = f"Before, the weakest class ({images.classes[weak]}) was right {old}; now {new}."
     if low != weak and after.per_class[low] < after.per_class[weak]:
-        first += f" The weakest is now {images.classes[low]}, right {round(100 * after.worst)} times in 100."
+        first += f" The weakest is now {images.classes[low]}, right {_right(after, low)}."
     overall = f"Overall {100 * before.accuracy:.1f} → {100 * after.accuracy:.1f} %."
     if len(images.labels) < FEW_IMAGES:
         return f"{first} {overall} From so few images nothing can be told."
@@ -24,6 +25,12 @@ def plain_words(images: BeforeAfter, tests: PairedTests) -> str:
     if not sure:
         return f"{first} {overall} No class gained or lost beyond chance."
     return f"{first} {overall} {_classes(gained).capitalize()} gained and {_count(lost, 'none')} lost beyond chance."
+
+
+def _right(metrics: Metrics, number: int) -> str:
+    """How often a class is right, in 100; of few images, how many of them."""
+    share, count = metrics.per_class[number], metrics.count[number]
+    return f"{round(share * count)} of {count} times" if count < FEW_IMAGES else f"{round(100 * share)} times in 100"
 
 
 def _classes(count: int) -> str:

@@ -74,11 +74,16 @@ class Promise:
 
     @property
     def figure(self) -> str:
-        """What was measured, with its interval, in percent or percentage points."""
+        """What was measured, with its interval, in percent or percentage points.
+
+        The interval of a class says that it is one-sided: each of its ends holds at 95 % alone, so
+        it is narrower than the class's interval elsewhere.
+        """
         low, high = (100 * end for end in self.interval)
         if self.promise == "target":
-            return f"{100 * self.measured:.1f} % [{low:.1f}, {high:.1f}]"
-        return f"{100 * self.measured:+.1f} pp [{low:+.1f}, {high:+.1f}]"
+            return f"{100 * self.measured:.1f} % [{low:.1f}, {high:.1f}; one-sided]"
+        kind = "; one-sided" if self.promise == "limit" else ""
+        return f"{100 * self.measured:+.1f} pp [{low:+.1f}, {high:+.1f}{kind}]"
 
     @property
     def wanted(self) -> str:

@@ -109,4 +109,5 @@ def simpler_sentence(simpler: Simpler, only_biases: bool, aim: str) -> str:
     if len(simpler.images.labels) < FEW_IMAGES:
         return f"{start}: too few images to compare."
     words = "this step does more" if low > 0 else "that would do more" if high < 0 else "no detectable difference"
-    return f"{start}: {words} for {FIGURES[aim]}, this step minus class bias {getattr(simpler.tests, aim)}."
+    gap = f"this step minus class bias {getattr(simpler.tests, aim)}, each at its own accuracy"
+    return f"{start}: {words} for {FIGURES[aim]}, {gap}."

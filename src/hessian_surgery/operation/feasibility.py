@@ -39,7 +39,7 @@ def require_reachable(goal: Goal, found: Sequence[PredictedStep], classes: tuple
         for j, wanted in goal.targets.items()
     )
     raise Infeasible(
-        f"targets: cannot be reached within the limits by a first step. At best, on images not fitted to: {reached}. "
+        f"targets: cannot be reached within the limits by a first step. At best, on data not fitted to: {reached}. "
         f"{_what_blocks(goal, found, nearest, classes)}{_within_reach(goal, likely - spare, classes)}"
     )
 
@@ -75,7 +75,8 @@ def _what_blocks(goal: Goal, found: Sequence[PredictedStep], nearest: PredictedS
             gains.append((nearer, f"without {name} {100 * nearer:.1f} pp nearer, {_loser(lost, classes)}"))
     if gains:
         listed = "; ".join(text for _, text in sorted(gains, reverse=True)[:3])
-        return f"What blocks: {listed}. Lower the target, raise max_drop or budget, or protect fewer classes."
+        eased = "give a larger max_drop=N or budget=N, or protect fewer classes"
+        return f"What blocks: {listed}. Lower the target, {eased}."
     moved = min(found, key=lambda step: goal.shortfall(step.rates))
     lost = found[0].rates.per_class - moved.rates.per_class
     return f"No single limit blocks it: no predicted step goes far enough ({_loser(lost, classes)}). Lower the target."

@@ -137,6 +137,7 @@ def make_findings(
     *,
     folds: int | None = None,
     temperature: float | None = None,
+    free: bool = True,
     criteria: tuple[CheckedCriterion, ...] = (),
     noun: Noun = "images",
 ) -> Findings:
@@ -150,6 +151,7 @@ def make_findings(
         seed: fixes the resamples.
         folds: how many there were; None if images were held out.
         temperature: what the head was divided by; None without recalibration.
+        free: whether the head may move, so that recalibration can be advised.
         criteria: acceptance criteria, if there are any.
         noun: what samples are called.
     """
@@ -160,7 +162,7 @@ def make_findings(
     promises = check_promises(asked, heldout, tests.accuracy, aim)
     verdict = judge(tests, len(heldout.labels), asked, promises, criteria)
     costs = find_costs(tests, heldout.metrics()[1].count)
-    found = (*promise_warnings(promises), *cost_warnings(costs, temperature is not None))
+    found = (*promise_warnings(promises), *cost_warnings(costs, free and temperature is None))
     every = tuple(dict.fromkeys(said_of(one, noun, heldout.classes) for one in (*warnings, *found)))
     findings = Findings(calibration, heldout, asked, tests, promises, verdict, every, folds)
     findings = replace(findings, temperature=temperature, criteria=criteria, noun=noun)

@@ -221,12 +221,12 @@ def _ended(problem: Problem[SurgeryConfig], records: Sequence[StepRecord]) -> st
     done = "Nothing more was done" if len(records) > 1 else "Nothing was done"
     if last.length > 0:
         return f"{done}: the best step broke a limit or gained nothing when it was measured, even when halved."
+    goal = operation_goal(problem)
+    if goal.targets and len(records) == 1 and goal.shortfall(Rates(problem.overall(problem.base), problem.base)) == 0:
+        return f"{done}: every target is reached already, and no step was predicted to gain more beyond noise."
     if not any(last.coefficients):
         return f"{done}: no step within the limits was predicted to gain anything."
-    goal = operation_goal(problem)
     if goal.targets:
-        if len(records) == 1 and goal.shortfall(Rates(problem.overall(problem.base), problem.base)) <= 0:
-            return f"{done}: every target is reached already, and no step was predicted to gain more beyond noise."
         wanted = "targets" if config.targets else "criteria"
         return f"{done}: no step was predicted to come nearer to the {wanted} beyond noise."
     aim = "lower σ" if config.target == "sigma" else "lift the worst class"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from hessian_surgery.operation.iteration_record import IterationRecord
@@ -50,6 +51,49 @@ class Observer:
 
     def end(self, outcome: Any) -> None:
         """Take note of the finished operation, an `Outcome`; the patched weights are in place."""
+
+
+class Both(Observer):
+    """Tells two observers, the first one first."""
+
+    def __init__(self, first: Observer, second: Observer) -> None:
+        self._told = (first, second)
+
+    def remark(self, text: str) -> None:
+        """Pass it on."""
+        for observer in self._told:
+            observer.remark(text)
+
+    def reading(self, done: int, total: int) -> None:
+        """Pass it on."""
+        for observer in self._told:
+            observer.reading(done, total)
+
+    def expect(self, stages: Callable[[], Sequence[Expected]], in_seconds: bool = True) -> None:
+        """Pass it on; what is to come is found out once, as that takes a trial."""
+        once = cache(stages)
+        for observer in self._told:
+            observer.expect(once, in_seconds)
+
+    def fold(self, number: int, total: int) -> None:
+        """Pass it on."""
+        for observer in self._told:
+            observer.fold(number, total)
+
+    def stage(self, name: str, done: float, total: int) -> None:
+        """Pass it on."""
+        for observer in self._told:
+            observer.stage(name, done, total)
+
+    def iteration(self, record: IterationRecord) -> None:
+        """Pass it on."""
+        for observer in self._told:
+            observer.iteration(record)
+
+    def end(self, outcome: Any) -> None:
+        """Pass it on."""
+        for observer in self._told:
+            observer.end(outcome)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import Outcome
 from hessian_surgery.operation.problem import Inputs, Problem, check_inputs, measure_start
 from hessian_surgery.operation.progress import watched
-from hessian_surgery.operation.recalibration import head_of, recalibrate
+from hessian_surgery.operation.recalibration import can_recalibrate, head_of, recalibrate
 from hessian_surgery.operation.state_file import load_passes
 from hessian_surgery.operation.warnings import find_warnings
 from hessian_surgery.plain_modes import in_plain_modes
@@ -195,8 +195,9 @@ def _operate(
     observer.stage("report", 2, 3)
     asked, seed = algorithm.asked(problem), problem.config.seed
     warnings += judge.leaks.sentences
+    free = can_recalibrate(problem)
     findings = make_findings(
-        calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature, noun=data.noun
+        calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature, free=free, noun=data.noun
     )
     findings = replace(findings, changed=changed).with_simpler(_simpler(held, done, seed))
     outcome = Outcome(

@@ -10,6 +10,7 @@ from torch import Tensor
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.before_after import BeforeAfter
+from hessian_surgery.evidence.costs import REMEDY
 from hessian_surgery.evidence.criteria import CheckedCriterion
 from hessian_surgery.evidence.effective_rank import SensitivityStructure
 from hessian_surgery.evidence.simpler import load_simpler
@@ -233,6 +234,8 @@ def _findings(
         result["seed"],
         folds=result["split"].get("folds"),
         temperature=recalibrated and recalibrated["temperature"],
+        # Where the head may not move the run did not advise it.
+        free=any(REMEDY in warning for warning in result["warnings"]),
         criteria=_checked(result["acceptance"], heldout),
         noun=result.get("noun", "images"),
     )

@@ -13,9 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hessian_surgery.errors import InputError
 from hessian_surgery.operation.iteration_record import IterationRecord
-from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.observer import Both, Observer
 from hessian_surgery.operation.schedule import Expected, Schedule
 from hessian_surgery.ranks import present
 from hessian_surgery.terminal import SafeConsole
@@ -170,14 +169,12 @@ class ShownProgress(Observer):
 
 @contextmanager
 def watched(observer: Observer | None, progress: bool) -> Iterator[Observer]:
-    """The observer that was given; a bar, if `progress` asks for one; or one that does nothing."""
-    if observer is not None and progress:
-        raise InputError("progress: got True, and an observer as well; give one of the two")
+    """The observer that was given, a bar if `progress` asks for one, both, or one for neither."""
     if not progress:
         yield observer or Observer()
         return
     with ShownProgress() as shown:
-        yield shown
+        yield shown if observer is None else Both(shown, observer)
 
 
 def clock_time(seconds: float, up: bool = True) -> str:

@@ -39,12 +39,18 @@ def check_recalibration(problem: Inputs[Any]) -> None:
         raise InputError(
             "recalibrate: got True; it must be False for this model, whose logits do not come from a plain linear layer"
         )
-    outside = [name for name in _names(head) if name not in problem.space.names]
+    outside = _unmoved(problem, head)
     if outside:
         raise InputError(
             f"recalibrate: got True; it must be False where the head may not move, and {outside[0]!r} is not among "
             f"the parameters {problem.config.parameters!r}"
         )
+
+
+def can_recalibrate(problem: Inputs[Any]) -> bool:
+    """Whether the model has a head that recalibration could divide."""
+    head = head_of(problem)
+    return head is not None and not _unmoved(problem, head)
 
 
 @torch.no_grad()
@@ -62,6 +68,11 @@ def recalibrate(problem: Problem[Any]) -> float | None:
     if head.module.bias is not None:
         head.module.bias.div_(temperature)
     return temperature
+
+
+def _unmoved(problem: Inputs[Any], head: Head) -> list[str]:
+    """The head's tensors that may not move."""
+    return [name for name in _names(head) if name not in problem.space.names]
 
 
 def _names(head: Head) -> list[str]:

@@ -20,9 +20,11 @@ def diagnosis_callback(
     """Make a callback that diagnoses the model whenever a `Trainer` evaluates it.
 
     The evaluation's metrics get `eval_sigma`, `eval_worst_class` and `eval_forecast_sigma`, as
-    fractions: `metric_for_best_model="sigma"` with `greater_is_better=False` keeps the model with
-    the most even classes. The callback's `found` lists every `Diagnosis`. Nothing is drawn at
-    random, and the model is left as it was, so the training is the same with or without it.
+    fractions; both σ are without sampling noise. `metric_for_best_model="sigma"` with
+    `greater_is_better=False` keeps the model with the most even classes. The callback's `found`
+    lists every `Diagnosis`. Nothing is drawn at random, and the model is left as it was, so the
+    training is the same with or without it. Metrics are logged before callbacks are told: set the
+    callback's `trainer`, and TensorBoard, other loggers and the console get the figures too.
 
     Args:
         training_data: the texts or images that the model is trained on; only counted.
@@ -32,8 +34,9 @@ def diagnosis_callback(
 
     Example:
         >>> callback = hs.diagnosis_callback(train, calibration)  # doctest: +SKIP
-        >>> Trainer(model, arguments, callbacks=[callback]).train()  # doctest: +SKIP
-        >>> callback.found[-1].metrics.sigma  # doctest: +SKIP
+        >>> callback.trainer = Trainer(model, arguments, callbacks=[callback])  # doctest: +SKIP
+        >>> callback.trainer.train()  # doctest: +SKIP
+        >>> callback.found[-1].forecast.sigma.before  # doctest: +SKIP
     """
     transformers: Any = import_extra("transformers", "diagnosis_callback", "hf")
     training = as_part(training_data, "training_data")
@@ -46,6 +49,7 @@ def diagnosis_callback(
 
         def __init__(self) -> None:
             self.found: list[Diagnosis] = []
+            self.trainer: Any = None
 
         def on_evaluate(
             self, args: Any, state: Any, control: Any, model: Any = None, metrics: Any = None, **_: Any
@@ -55,10 +59,7 @@ def diagnosis_callback(
                 return
             diagnosis = diagnose(model, training_data=training, calibration_data=calibration, config=config)
             self.found.append(diagnosis)
-            figures = _figures(diagnosis)
-            for told in (metrics, state.log_history[-1] if state.log_history else None):
-                if told is not None:
-                    told.update(figures)
+            _log(_figures(diagnosis), metrics, state, self.trainer)
             if place is not None:
                 content = {"schema_version": SCHEMA_VERSION, "step": state.global_step, "epoch": state.epoch}
                 write_json(place / f"step-{state.global_step:06d}.json", content | diagnosis.as_dict())
@@ -66,10 +67,20 @@ def diagnosis_callback(
     return DiagnosisCallback()
 
 
+def _log(figures: dict[str, float], metrics: dict[str, Any] | None, state: Any, trainer: Any) -> None:
+    """Add to an evaluation's metrics, and to the log: the trainer's, if that is known."""
+    if metrics is not None:
+        metrics.update(figures)
+    if trainer is not None:
+        trainer.log(figures)
+    elif state.log_history:
+        state.log_history[-1].update(figures)
+
+
 def _figures(diagnosis: Diagnosis) -> dict[str, float]:
-    """What is logged, as fractions."""
+    """What is logged, as fractions; both σ are without sampling noise."""
     return {
-        "eval_sigma": diagnosis.metrics.sigma,
+        "eval_sigma": diagnosis.forecast.sigma.before,
         "eval_worst_class": diagnosis.metrics.worst,
         "eval_forecast_sigma": diagnosis.forecast.sigma.after,
     }

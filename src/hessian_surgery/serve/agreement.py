@@ -1,9 +1,18 @@
 """Agreement: whether an exported file gives the model's answers."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
+
+from hessian_surgery.data.batches import Inputs
+from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.types import Progress
+
+# Samples that are answered at a time.
+BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,15 @@ class Agreement:
             others = f"another answer than the model on {self.differing:,} of {self.samples:,} {self.noun}"
             return f"{self.file} gives {others}; logits differ by up to {self.largest_difference:.2g}"
         return f"{self.file} gives the model's answer on all {self.samples:,} {self.noun}"
+
+
+def told_batches(data: LabelledSet, progress: Progress) -> Iterator[Inputs]:
+    """Batches of inputs on the CPU; before each, `progress` is told how many samples are done."""
+    done = 0
+    for inputs, labels in data.batches(BATCH, torch.device("cpu")):
+        progress(done, len(data))
+        yield inputs
+        done += len(labels)
 
 
 def compare_logits(file: Path, logits: Tensor, reference: Tensor, noun: str) -> Agreement:

@@ -1,6 +1,8 @@
 """export: a classifier as a torch.export or an ONNX file that gives its answers."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,26 +13,43 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.files import written_beside
 from hessian_surgery.model.classifier import Classifier, as_classifier, call_module
 from hessian_surgery.model.evaluation import compute_logits
-from hessian_surgery.serve.agreement import Agreement, compare_logits
+from hessian_surgery.operation.observer import Observer
+from hessian_surgery.operation.progress import watched
+from hessian_surgery.operation.schedule import Expected
+from hessian_surgery.serve.agreement import BATCH, Agreement, compare_logits, told_batches
 from hessian_surgery.serve.onnx_runtime import onnx_logits, require_onnx
 from hessian_surgery.serve.trace import on_cpu, quiet, trace
+from hessian_surgery.types import Progress
 
 PROGRAM, ONNX = ".pt2", ".onnx"
 # The most bytes that a file of protocol buffers can hold.
 LARGEST = 2**31 - 2**20
-BATCH = 256
+# The stages that an observer is told of.
+EXPORTING, ANSWERING, CHECKING = "exporting", "answers of the model", "checking the file"
+# The axes of an input that may be free.
+AXES = ("batch", "length")
 
 
-def export(model: nn.Module | Classifier, file: str | Path, heldout_data: Data) -> Agreement:
+def export(
+    model: nn.Module | Classifier,
+    file: str | Path,
+    heldout_data: Data,
+    *,
+    observer: Observer | None = None,
+    progress: bool = False,
+) -> Agreement:
     """Write a model as one file for serving, and compare its answers with the model's.
 
     Batches may have any size. An ONNX file has the inputs `input` (a tensor), `input_0`, … (a
     tuple) or the dict's own names, and the output `logits`; it answers through ONNX Runtime here.
+    Its free axes are called `batch` and, of texts, `length`.
 
     Args:
         model: the patched classifier; it does not change.
         file: `.pt2` for `torch.export`, `.onnx` for ONNX; it must not exist.
         heldout_data: samples that both answer.
+        observer: told about progress.
+        progress: show a bar on stderr, or a line now and then where that is no terminal.
 
     Example:
         >>> hs.export(model, "model.pt2", heldout).differing
@@ -45,20 +64,33 @@ def export(model: nn.Module | Classifier, file: str | Path, heldout_data: Data) 
     if file.suffix == ONNX:
         require_onnx("export")
         _refuse_large(classifier.module)
-    program = trace(classifier, heldout)
-    with written_beside(file) as beside:
-        _write(program, file.suffix, beside)
-        logits = onnx_logits(beside, heldout) if file.suffix == ONNX else _program_logits(beside, heldout)
-        return compare_logits(file, logits, compute_logits(classifier, heldout, BATCH), heldout.noun)
+    with watched(observer, progress) as observer, written_beside(file) as beside:
+        observer.expect(partial(_expected, EXPORTING, ANSWERING, CHECKING), in_seconds=False)
+        observer.stage(EXPORTING, 0, 1)
+        _write(trace(classifier, heldout), file.suffix, beside)
+        observer.stage(ANSWERING, 0, 1)
+        reference = compute_logits(classifier, heldout, BATCH)
+        answer = onnx_logits if file.suffix == ONNX else _program_logits
+        logits = answer(beside, heldout, partial(observer.stage, CHECKING))
+        return compare_logits(file, logits, reference, heldout.noun)
 
 
-def check_onnx(file: str | Path, model: nn.Module | Classifier, heldout_data: Data) -> Agreement:
+def check_onnx(
+    file: str | Path,
+    model: nn.Module | Classifier,
+    heldout_data: Data,
+    *,
+    observer: Observer | None = None,
+    progress: bool = False,
+) -> Agreement:
     """Compare the answers of an ONNX file, by ONNX Runtime, with a model's.
 
     Args:
         file: with the inputs that `export` writes, and logits as its first output.
         model: the classifier.
         heldout_data: samples that both answer.
+        observer: told about progress.
+        progress: show a bar on stderr, or a line now and then where that is no terminal.
 
     Example:
         >>> _ = hs.export(model, "model.onnx", heldout)
@@ -66,8 +98,11 @@ def check_onnx(file: str | Path, model: nn.Module | Classifier, heldout_data: Da
         model.onnx gives the model's answer on all 600 samples
     """
     heldout = as_part(heldout_data, "heldout_data")
-    logits = onnx_logits(Path(file), heldout)
-    reference = compute_logits(on_cpu(as_classifier(model)), heldout, BATCH)
+    with watched(observer, progress) as observer:
+        observer.expect(partial(_expected, CHECKING, ANSWERING), in_seconds=False)
+        logits = onnx_logits(Path(file), heldout, partial(observer.stage, CHECKING))
+        observer.stage(ANSWERING, 0, 1)
+        reference = compute_logits(on_cpu(as_classifier(model)), heldout, BATCH)
     if logits.shape != reference.shape:
         raise InputError(f"file: {file} gives {tuple(logits.shape)}, the model {tuple(reference.shape)}; give its own")
     return compare_logits(Path(file), logits, reference, heldout.noun)
@@ -81,6 +116,11 @@ def check_file(file: str | Path) -> Path:
     if file.exists():
         raise InputError(f"out: {file} exists; give another name")
     return file
+
+
+def _expected(*names: str) -> list[Expected]:
+    """Stages that take about as long as each other."""
+    return [Expected(name, 1.0) for name in names]
 
 
 def _refuse_large(module: nn.Module) -> None:
@@ -100,12 +140,24 @@ def _write(program: ExportedProgram, kind: str, path: Path) -> None:
             program, dynamo=True, input_names=names, output_names=["logits"], verbose=False, optimize=True
         )
         assert made is not None
+        _name_axes(made)
         made.save(str(path), external_data=False)
 
 
-def _program_logits(path: Path, data: LabelledSet) -> Tensor:
+def _name_axes(made: Any) -> None:
+    """Call the free axes of an ONNX program what they are, not s72; an early torch cannot."""
+    names = {
+        str(size): name
+        for given in made.model.graph.inputs
+        for name, size in zip(AXES, given.shape, strict=False)
+        if not isinstance(size, int) and size.value is not None
+    }
+    if hasattr(made, "rename_axes"):
+        made.rename_axes(names)
+
+
+def _program_logits(path: Path, data: LabelledSet, progress: Progress) -> Tensor:
     """The logits (N, C) of a file that `export` has just written."""
     with quiet(), torch.no_grad(), path.open("rb") as file:
         module = torch.export.load(file).module()
-        shown = data.batches(BATCH, torch.device("cpu"))
-        return torch.cat([call_module(module, inputs).float() for inputs, _ in shown])
+        return torch.cat([call_module(module, inputs).float() for inputs in told_batches(data, progress)])

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.errors import InputError
+from hessian_surgery.serve.agreement import told_batches
 from hessian_surgery.serve.trace import named_inputs
+from hessian_surgery.types import Progress
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-BATCH = 256
 
 
 def require_onnx(argument: str) -> None:
@@ -24,12 +25,12 @@ def require_onnx(argument: str) -> None:
         )
 
 
-def onnx_logits(file: Path, data: LabelledSet) -> Tensor:
+def onnx_logits(file: Path, data: LabelledSet, progress: Progress) -> Tensor:
     """Compute an ONNX file's logits (N, C) on the CPU, in the set's order."""
     session = _session(file)
     wanted = [given.name for given in session.get_inputs()]
     found = []
-    for inputs, _ in data.batches(BATCH, torch.device("cpu")):
+    for inputs in told_batches(data, progress):
         named = named_inputs(inputs)
         if len(named) == 1 and len(wanted) == 1:
             named = {wanted[0]: next(iter(named.values()))}

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,10 +84,16 @@ def trace(classifier: Classifier, data: LabelledSet) -> ExportedProgram:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep back the warnings that torch's exporters give about themselves."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """Keep back the warnings that torch's exporters give and log about themselves."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def _first_line(error: Exception) -> str:

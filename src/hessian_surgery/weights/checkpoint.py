@@ -112,7 +112,7 @@ def _read_folder(folder: Path) -> Checkpoint:
     """Read all shards of a model folder."""
     weights: dict[str, Tensor] = {}
     for path in weight_files(folder):
-        weights |= read_tensors(path)[0]
+        weights |= read_tensors(path, "checkpoint")[0]
     return Checkpoint(folder, weights, {}, folder_sha256(folder), shards=read_headers(folder))
 
 

@@ -78,7 +78,7 @@ LATER = [
     ({"--data": f"{MINE}:nan_late"}, "logits are not finite on image 700"),
     ({"--data": f"{MINE}:nan_images"}, "--training-data: the gradient of class '0' is not finite; check its images"),
     ({"--data": f"{MINE}:nan_images", "--preset": "loop"}, "the loss on the batch is nan"),
-    ({"--target": "3=0.9999"}, "target: cannot be reached within the limits by a first step. At best, on images not"),
+    ({"--target": "3=0.9999"}, "target: cannot be reached within the limits by a first step. At best, on data not"),
 ]
 EVERY = OPTIONS + LATER
 

@@ -62,13 +62,16 @@ def test_an_interrupt_during_imports_is_one_line(module):
     assert done.stderr == "interrupted\n"
 
 
-def test_an_interrupt_says_how_to_continue(run, capsys, monkeypatch, checkpoint):
-    def stop(*arguments, **options):
+@pytest.mark.parametrize(("kept", "how"), [(True, "with --resume to continue"), (False, "again")])
+def test_an_interrupt_says_how_to_continue(run, capsys, monkeypatch, checkpoint, kept, how):
+    def stop(*arguments, folder, **options):
+        if kept:
+            (folder / "history.jsonl").touch()
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hessian_surgery.cli.operate.operate_on_model", stop)
     assert run("operate", "--model", "smallnet", "--checkpoint", checkpoint, *TINY) == 130
-    assert capsys.readouterr().err.splitlines()[-1].endswith("give the same command with --resume to continue")
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"interrupted; give the same command {how}")
 
 
 BROKEN = {

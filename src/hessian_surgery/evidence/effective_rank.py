@@ -77,4 +77,5 @@ def effective_rank(matrix: Array) -> float:
     if energy.sum() == 0:
         return 0.0
     share = energy / energy.sum()
-    return float(np.exp(-xlogy(share, share).sum()))
+    # Rounding must not lift it above the number of singular values.
+    return min(float(np.exp(-xlogy(share, share).sum())), float(len(share)))

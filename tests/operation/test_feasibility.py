@@ -56,6 +56,16 @@ def test_what_blocks_is_named_with_what_it_costs():
     assert "\n" not in text
 
 
+def test_a_limit_that_comes_from_a_criterion_is_called_so():
+    with pytest.raises(Infeasible) as raised:
+        require_reachable(goal(0.75), FOUND, NAMES, own=np.array(FREE))
+    text = str(raised.value)
+    assert "without cat's criterion 10.0 pp nearer" in text
+    assert "or protect fewer classes, or ease that criterion. Within" in text
+    with pytest.raises(Infeasible, match="without cat's limit 10"):
+        require_reachable(goal(0.75), FOUND, NAMES, own=goal(0.75).limits)
+
+
 def test_the_floor_alone_is_named_where_no_class_is_protected():
     with pytest.raises(Infeasible, match=r"What blocks: without the budget 9\.0 pp nearer, where cat loses 25"):
         require_reachable(goal(0.75, limits=FREE), FOUND, NAMES)

@@ -15,7 +15,9 @@ class Infeasible(InputError):
     """Targets that no predicted step reaches within the goal's limits."""
 
 
-def require_reachable(goal: Goal, found: Sequence[PredictedStep], classes: tuple[str, ...]) -> None:
+def require_reachable(
+    goal: Goal, found: Sequence[PredictedStep], classes: tuple[str, ...], own: Array | None = None
+) -> None:
     """Check that some step reaches the targets within the limits, with what must be to spare.
 
     The choice demands more of the limits, so the chosen step may still fall short.
@@ -24,6 +26,7 @@ def require_reachable(goal: Goal, found: Sequence[PredictedStep], classes: tuple
         goal: targets and limits.
         found: the steps to choose from; the first does nothing.
         classes: their names.
+        own: the limits (C,) without acceptance criteria, if there are any of these.
 
     Raises:
         Infeasible: none does; the message says what is reachable, and what it would take.
@@ -40,7 +43,7 @@ def require_reachable(goal: Goal, found: Sequence[PredictedStep], classes: tuple
     )
     raise Infeasible(
         f"targets: cannot be reached within the limits by a first step. At best, on data not fitted to: {reached}. "
-        f"{_what_blocks(goal, found, nearest, classes)}{_within_reach(goal, likely - spare, classes)}"
+        f"{_what_blocks(goal, found, nearest, classes, own)}{_within_reach(goal, likely - spare, classes)}"
     )
 
 
@@ -57,12 +60,15 @@ def _to_spare(spare: float) -> str:
     return f" and {100 * spare:.1f} pp to spare for chance" if spare else ""
 
 
-def _what_blocks(goal: Goal, found: Sequence[PredictedStep], nearest: PredictedStep, classes: tuple[str, ...]) -> str:
+def _what_blocks(
+    goal: Goal, found: Sequence[PredictedStep], nearest: PredictedStep, classes: tuple[str, ...], own: Array | None
+) -> str:
     """Which single limit, if lifted, would bring the targets nearer, and which class would pay."""
     free = np.full_like(goal.limits, -np.inf)
     lifted = {"the budget": replace(goal, floor=-np.inf)}
     for j in np.flatnonzero(np.isfinite(goal.limits)):
-        lifted[f"{classes[j]}'s limit"] = replace(goal, limits=np.where(np.arange(len(free)) == j, free, goal.limits))
+        name = f"{classes[j]}'s {'criterion' if own is not None and goal.limits[j] > own[j] else 'limit'}"
+        lifted[name] = replace(goal, limits=np.where(np.arange(len(free)) == j, free, goal.limits))
     if len(lifted) > 2:
         lifted["all limits of classes"] = replace(goal, limits=free)
     base = goal.shortfall(nearest.rates)
@@ -76,6 +82,7 @@ def _what_blocks(goal: Goal, found: Sequence[PredictedStep], nearest: PredictedS
     if gains:
         listed = "; ".join(text for _, text in sorted(gains, reverse=True)[:3])
         eased = "give a larger max_drop=N or budget=N, or protect fewer classes"
+        eased += ", or ease that criterion" if "'s criterion" in listed else ""
         return f"What blocks: {listed}. Lower the target, {eased}."
     moved = min(found, key=lambda step: goal.shortfall(step.rates))
     lost = found[0].rates.per_class - moved.rates.per_class

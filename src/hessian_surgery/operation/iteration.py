@@ -127,7 +127,8 @@ def _require_targets(problem: Problem[SurgeryConfig], goal: Goal, found: Survey)
     if named and named != dict(goal.targets):
         # The steps so far aim at criteria as well.
         steps += found.candidates_for(wanted).steps
-    require_reachable(wanted, steps, classes)
+    without = operation_goal(replace(problem, criteria=None)).limits
+    require_reachable(wanted, steps, classes, without)
 
 
 def try_proposal(problem: Problem[SurgeryConfig], goal: Goal, found: Survey, proposal: Proposal) -> TriedStep | None:

@@ -79,11 +79,15 @@ class Promise:
         The interval of a class says that it is one-sided: each of its ends holds at 95 % alone, so
         it is narrower than the class's interval elsewhere.
         """
+        return self.bare_figure[:-1] + ("; one-sided]" if self.promise in ("target", "limit") else "]")
+
+    @property
+    def bare_figure(self) -> str:
+        """The same, where the page says above it what intervals of classes are."""
         low, high = (100 * end for end in self.interval)
         if self.promise == "target":
-            return f"{100 * self.measured:.1f} % [{low:.1f}, {high:.1f}; one-sided]"
-        kind = "; one-sided" if self.promise == "limit" else ""
-        return f"{100 * self.measured:+.1f} pp [{low:+.1f}, {high:+.1f}{kind}]"
+            return f"{100 * self.measured:.1f} % [{low:.1f}, {high:.1f}]"
+        return f"{100 * self.measured:+.1f} pp [{low:+.1f}, {high:+.1f}]"
 
     @property
     def wanted(self) -> str:

@@ -57,7 +57,7 @@ def _promise_row(promise: Promise) -> AskedRow:
     title = "accuracy" if promise.name is None else name(promise.name)
     if promise.promise in AIM_CELLS:
         title, wanted = AIM_CELLS[promise.promise]
-    measured = minus(text(promise.figure))
+    measured = minus(text(promise.bare_figure))
     state = f"{SIGNS[promise.state]} {promise.state}"
     return AskedRow(promise.state, (title, wanted, measured, state), promise.promise == "limit")
 

@@ -18,7 +18,8 @@ from hessian_surgery.model.smallnet import SmallNet
 from hessian_surgery.operation.iteration import DEFAULT, DefaultState
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
-from hessian_surgery.operation.state_file import fingerprint, load_state, save_state
+from hessian_surgery.operation.state_file import fingerprint, forget_state, load_state, save_state, state_folder
+from hessian_surgery.ranks import Ranks, acting
 
 ITERATIONS = 6
 LOOP = ("--preset", "loop", "--hessian-samples", "64")
@@ -244,3 +245,15 @@ def test_a_flipped_bit_of_the_state_ends_the_resumed_run(_trained, digits_parts,
     state.write_bytes(content)
     with pytest.raises(hs.InputError, match="its checksum does not fit, so it is damaged; begin again in another"):
         afresh(resume=True)
+
+
+def test_only_the_rank_that_writes_forgets_a_state(tmp_path):
+    """Both at once would each find files gone that it has just seen."""
+    kept = state_folder(tmp_path) / "state.safetensors"
+    kept.parent.mkdir()
+    kept.touch()
+    with acting(Ranks(1, 2, writes=False)):
+        forget_state(tmp_path)
+    assert kept.exists()
+    forget_state(tmp_path)
+    assert not kept.parent.exists()

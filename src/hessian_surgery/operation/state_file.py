@@ -18,6 +18,7 @@ from hessian_surgery.errors import InputError
 from hessian_surgery.model.parameters import Snapshot
 from hessian_surgery.model.passes import Passes
 from hessian_surgery.operation.problem import Problem
+from hessian_surgery.ranks import present
 from hessian_surgery.stored import blamed_on, parse_json
 from hessian_surgery.type_check import built
 from hessian_surgery.weights.tensorfile import read_checked, read_metadata, save_checked, weights_sha256
@@ -119,7 +120,12 @@ def load_state(folder: Path, problem: Problem[Any], identity: str, unpack: Unpac
 
 
 def forget_state(folder: Path) -> None:
-    """Remove the state of a finished run and of its folds, and nothing else."""
+    """Remove the state of a finished run and of its folds, and nothing else.
+
+    Only the rank that wrote it does: two at once would find files gone that they have just seen.
+    """
+    if not present().writes:
+        return
     for fold in state_folder(folder).glob("fold-*"):
         shutil.rmtree(fold, ignore_errors=True)
     for file in state_folder(folder).glob("state*.safetensors"):

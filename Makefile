@@ -16,7 +16,7 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not full"
 
 test-full: lint $(DOCS_STAMP)
-	$(BIN)/pytest --cov --cov-report=term --cov-fail-under=90
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
 
 test-extras: $(EXTRAS_STAMP)
 	OMP_NUM_THREADS=1 $(EXTRAS_BIN)/pytest -n 2 --dist loadfile -m "extras and not full"

@@ -60,6 +60,17 @@ def test_two_classes_that_are_mostly_called_by_each_other_are_named():
     assert swapped_warning(torch.full_like(labels, 9), labels, names) is None
 
 
+def test_few_images_are_no_reason_and_many_classes_cost_nothing():
+    few = torch.tensor([0, 0, 1, 1, 2])
+    assert swapped_warning(torch.tensor([1, 1, 0, 0, 2]), few, ("a", "b", "c")) is None
+    # A table of all pairs would take 80 GB.
+    names = tuple(map(str, range(100_000)))
+    labels = torch.arange(100_000).repeat_interleave(6)
+    predicted = labels.clone()
+    predicted[labels == 7], predicted[labels == 99_999] = 99_999, 7
+    assert swapped_warning(predicted, labels, names).startswith("most of 7 is called 99999, and most of 99999 7:")
+
+
 def test_a_model_with_swapped_classes_is_told_by_diagnose_and_operate():
     draw = torch.Generator().manual_seed(0)
     model = torch.nn.Linear(3, 3)

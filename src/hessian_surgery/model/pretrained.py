@@ -20,7 +20,7 @@ from hessian_surgery.model.processing import image_processing, text_encoder
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.stored import read_json
 from hessian_surgery.weights.checkpoint import Checkpoint, read_checkpoint
-from hessian_surgery.weights.folder import ADAPTER
+from hessian_surgery.weights.folder import ADAPTER, INDEX, WEIGHTS
 
 # The classes of transformers that load a model of each kind.
 AUTO = {
@@ -192,7 +192,8 @@ def _local_folder(place: str) -> Path:
 
 def _kind(folder: Path) -> str:
     """What the model in a folder is for, by its class."""
-    if not (folder / "config.json").is_file() and (folder / ADAPTER).is_file():
+    whole = any((folder / name).is_file() for name in (WEIGHTS, INDEX))
+    if (folder / ADAPTER).is_file() and not whole:
         raise InputError(
             f"model: {folder} holds a peft adapter, not a whole model; load it with peft and operate from Python, or "
             "give a folder of the model after merge_and_unload()"

@@ -15,6 +15,9 @@ from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.types import Array
 
+# How many images of each of two classes must get the other's name before that is told.
+SWAPPED = 5
+
 
 def find_warnings(
     problem: Problem[Any],
@@ -85,11 +88,13 @@ def swapped_warning(predicted: Tensor, labels: Tensor, classes: Sequence[str]) -
         labels: the true classes (n,).
         classes: C names.
     """
-    inside = predicted < len(classes)
-    flat = labels[inside] * len(classes) + predicted[inside]
-    often = torch.bincount(flat, minlength=len(classes) ** 2).view(len(classes), -1)
-    mostly = 2 * often > torch.bincount(labels, minlength=len(classes))[:, None]
-    pairs = (mostly & mostly.T).triu(1).nonzero().tolist()
+    count = torch.bincount(labels, minlength=len(classes))
+    moved = (predicted != labels) & (predicted < len(classes))
+    # Only pairs that occur are counted: a table of all would grow with the square of the classes.
+    found, often = torch.stack([labels[moved], predicted[moved]]).unique(dim=1, return_counts=True)
+    most = (2 * often > count[found[0]]) & (often >= SWAPPED)
+    named = {(first, second) for first, second in found[:, most].T.tolist()}
+    pairs = sorted((first, second) for first, second in named if first < second and (second, first) in named)
     if not pairs:
         return None
     first, second = (classes[i] for i in pairs[0])

@@ -30,7 +30,7 @@ class RankLost(RuntimeError):
 
 
 @contextmanager
-def blaming(argument: str, named: str) -> Iterator[None]:
+def calling_it(argument: str, named: str) -> Iterator[None]:
     """Let an InputError that begins with `named` begin with the argument that a person gave."""
     try:
         yield

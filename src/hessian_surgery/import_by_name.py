@@ -76,13 +76,10 @@ def import_extra(package: str, argument: str, extra: str) -> Any:
     """Import a package that only some uses need; `extra` is what installs it with this one."""
     try:
         return importlib.import_module(package)
-    except ImportError as error:
-        if error.name != package:
-            why = why_not_loaded(error)
-            raise InputError(f"{argument}: {package} is installed but cannot be imported: {why}") from error
-        raise InputError(
-            f"{argument}: it needs {package}, which is not installed; pip install 'hessian-surgery[{extra}]'"
-        ) from error
-    except RuntimeError as error:  # as torchvision raises beside another build of torch
+    except (ImportError, RuntimeError) as error:  # torchvision raises the latter beside another torch
+        if isinstance(error, ImportError) and error.name == package:
+            raise InputError(
+                f"{argument}: it needs {package}, which is not installed; pip install 'hessian-surgery[{extra}]'"
+            ) from error
         why = why_not_loaded(error)
         raise InputError(f"{argument}: {package} is installed but cannot be imported: {why}") from error

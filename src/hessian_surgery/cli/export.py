@@ -9,7 +9,7 @@ from hessian_surgery.cli.options import InputOptions
 from hessian_surgery.cli.output import notes, print_json, print_notes, results
 from hessian_surgery.cli.run_options import ExportOptions
 from hessian_surgery.data.sources import HUGGING_FACE
-from hessian_surgery.errors import InputError, blaming
+from hessian_surgery.errors import InputError, calling_it
 from hessian_surgery.operation.outcome import read_result
 from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.report.provenance import ran_as_command
@@ -38,7 +38,7 @@ def export(options: ExportOptions) -> None:
         if options.base is None:
             found = export_model(opened.model, out, data, observer=observer)
         else:
-            with blaming("base", "file"):
+            with calling_it("base", "file"):
                 name = patch_onnx(options.base, options.run, out)
                 found = check_onnx(out, opened.model, data, observer=observer)
             remarks.append(f"changed {name!r} in {options.base}, and nothing else")

@@ -17,7 +17,7 @@ from hessian_surgery.data.readers.imagefolder import read_imagefolder
 from hessian_surgery.data.readers.isic import read_isic
 from hessian_surgery.data.readers.parquet import parquet_files, read_parquet
 from hessian_surgery.data.splits import stratified_split
-from hessian_surgery.errors import InputError, blaming
+from hessian_surgery.errors import InputError, calling_it
 from hessian_surgery.import_by_name import call_object
 from hessian_surgery.stored import blamed_on
 
@@ -92,7 +92,7 @@ def open_data(
     """
 
     def opened(part_spec: str | None, split: str, option: str) -> LabelledSet | None:
-        with blaming(option, "data"):
+        with calling_it(option, "data"):
             return open_source(part_spec, seed, preprocessing, encoding).part(split, option) if part_spec else None
 
     if heldout or (calibration and "heldout" in needs):

@@ -13,7 +13,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.readers.hugging_face import Encoding, as_set, as_sets, open_dataset
 from hessian_surgery.data.sources import source_of
 from hessian_surgery.data.splits import stratified_split
-from hessian_surgery.errors import InputError, blaming
+from hessian_surgery.errors import InputError, calling_it
 from hessian_surgery.import_by_name import import_extra, why_not_loaded
 from hessian_surgery.model.label_names import check_label_names, label_names, output_names
 from hessian_surgery.model.processing import image_processing, text_encoder
@@ -139,7 +139,7 @@ def open_pretrained(place: str | Path) -> Pretrained:
     folder = _local_folder(str(place))
     kind = _kind(folder)
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-    with blaming("model", "checkpoint"):
+    with calling_it("model", "checkpoint"):
         checkpoint = read_checkpoint(folder)
     with quiet_transformers():
         try:

@@ -2,4 +2,5 @@
 
 from hessian_surgery.cli.start import start
 
-start()
+if __name__ == "__main__":  # processes that share the work import this file as well
+    start()

@@ -25,8 +25,12 @@ class FileError(InputError):
     """A file cannot be read or written: it ends a comparison, and fails no single method in it."""
 
 
+class InUse(FileError):
+    """Another process is writing there."""
+
+
 class RankLost(RuntimeError):
-    """Another rank of a `torchrun` has ended, or has not answered in time."""
+    """Another process that shares the work has ended, or has not answered in time."""
 
 
 @contextmanager

@@ -15,13 +15,15 @@ from typing import Any
 from safetensors import SafetensorError
 
 from hessian_surgery.distributed import together, wait_for_all
-from hessian_surgery.errors import FileError
+from hessian_surgery.errors import FileError, InUse
 from hessian_surgery.plain_text import in_json, reason
 from hessian_surgery.ranks import present
 
-# Names that nobody else gives to a file: a lock, and files that are half written.
+# Names that nobody else gives to a file: a lock, files that are half written, and the lock of a
+# file that is being made.
 LOCK = ".hessian-surgery.lock"
 HALF_WRITTEN = re.compile(r"\..+\.(\d+)\.hessian-surgery")
+MAKING = ".making.hessian-surgery"
 
 
 @contextmanager
@@ -162,25 +164,24 @@ def claimed(folder: Path, check: Callable[[], None] | None = None) -> Iterator[N
 def _claimed(folder: Path, check: Callable[[], None] | None) -> Iterator[None]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except OSError as error:
-        _remove_empty(made)
-        raise FileError(f"out: {folder} cannot be written: {error.strerror}") from error
-    try:
-        _lock(lock, folder)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"out: {folder} cannot be written: {error.strerror}") from error
+        with _lock(folder / LOCK, folder):
             if check is not None:
                 check()
             for place, folders, names in os.walk(folder):
-                for name in filter(HALF_WRITTEN.fullmatch, (*folders, *names)):
+                for name in filter(_left_by_killed, (*folders, *names)):
                     _remove(Path(place, name))
             yield
-        finally:
-            (folder / LOCK).unlink(missing_ok=True)
     finally:
-        os.close(lock)
         _remove_empty(made)
+
+
+def _left_by_killed(name: str) -> bool:
+    """Whether this is the name of what a process that was killed has left."""
+    return name.endswith(MAKING) or HALF_WRITTEN.fullmatch(name) is not None
 
 
 def _remove_empty(folders: list[Path]) -> None:
@@ -190,12 +191,44 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def _lock(lock: int, folder: Path) -> None:
+@contextmanager
+def made_here(path: Path) -> Iterator[None]:
+    """Keep other processes from making the same file while this block does.
+
+    Of ranks, the first does so for all.
+
+    Raises:
+        InUse: another process is at it.
+    """
+    with ExitStack() as held:
+        with together():
+            if present().writes:
+                held.enter_context(_lock(path.with_name(f".{path.name}{MAKING}"), path))
+        yield
+
+
+@contextmanager
+def _lock(lock: Path, place: Path) -> Iterator[None]:
+    """Hold a lock file, which guards a place."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise FileError(f"out: {place} cannot be written: {error.strerror}") from error
+    try:
+        if not _is_ours(opened, lock):
+            raise InUse(f"out: another process is writing {place}; wait for it, or give another folder")
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+    finally:
+        os.close(opened)
+
+
+def _is_ours(opened: int, lock: Path) -> bool:
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Another process may have removed the file after we opened it and before we locked it.
-        held = os.fstat(lock).st_ino == (folder / LOCK).stat().st_ino
+        return os.fstat(opened).st_ino == lock.stat().st_ino
     except OSError:
-        held = False
-    if not held:
-        raise FileError(f"out: another process is writing {folder}; wait for it, or give another folder")
+        return False

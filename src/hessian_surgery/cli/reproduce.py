@@ -14,10 +14,12 @@ from hessian_surgery.cli.reproduce_options import ReproduceOptions
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import claimed, write_text
 from hessian_surgery.operation.progress import ShownProgress
+from hessian_surgery.ranks import present
 from hessian_surgery.reproduce.catalogue import CATALOGUE, choose_items
 from hessian_surgery.reproduce.item import Item
+from hessian_surgery.reproduce.jobs import Reproduction
 from hessian_surgery.reproduce.page import overview, row_cells
-from hessian_surgery.reproduce.run import Reproduction, run_items
+from hessian_surgery.reproduce.run import run_items
 from hessian_surgery.reproduce.starts import QUICK, Start, find_start
 from hessian_surgery.sealed import read_sealed, write_sealed
 
@@ -32,6 +34,8 @@ def reproduce(options: ReproduceOptions) -> None:
         return
     if not options.names:
         raise InputError("names: missing; give all or some names, or --list to see them")
+    if options.processes > 1 and present().joined:
+        raise InputError("processes: torchrun has started several already; give 1, or leave torchrun out")
     items = choose_items(options.names)
     asked = Reproduction(
         find_starts(items, options),
@@ -40,6 +44,7 @@ def reproduce(options: ReproduceOptions) -> None:
         options.splits,
         options.quick,
         given_command(options),
+        options.processes,
     )
     with claimed(options.out, partial(check_inputs, asked)):
         write_inputs(asked)
@@ -83,6 +88,7 @@ def given_command(options: ReproduceOptions) -> str:
     words = ["hessian-surgery", "reproduce", *(options.names or [])]
     words += ["--quick"] if options.quick else ["--sources", "DIR"] if options.sources else ["--data", "SOURCE"]
     words += [] if options.splits is None else ["--splits", str(options.splits)]
+    words += [] if options.processes == 1 else ["--processes", str(options.processes)]
     return shlex.join(words)
 
 

@@ -54,6 +54,7 @@ class ReproduceOptions:
         Path("runs/reproduce")
     )
     as_json: Json = False
+    processes: Annotated[int, option(MACHINE, "How many processes share the work and the device.", "N", minimum=1)] = 1
     device: Annotated[
         str | None,
         option(

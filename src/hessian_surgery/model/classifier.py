@@ -1,7 +1,7 @@
 """Classifier: a module, and how it turns inputs into logits; evaluating it leaves no trace."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hessian_surgery.data import batches
 from hessian_surgery.data.batches import Inputs
 from hessian_surgery.errors import InputError
+from hessian_surgery.model.batch_norm import quick_batch_norm
 from hessian_surgery.short_repr import short_repr
 
 
@@ -127,8 +128,9 @@ class Classifier:
         # Not named_buffers(), which leaves out buffers that are None: they must be None again.
         buffers = [(module, dict(module._buffers)) for module in modules if module._buffers]
         _evaluating[self.module] = _Inside(modules, buffers, _by_kind(self.module.buffers()))
+        quick = quick_batch_norm() if self.device.type == "cuda" else nullcontext()
         try:
-            with _keeping_values(self.module), deterministic_kernels():
+            with _keeping_values(self.module), deterministic_kernels(), quick:
                 yield
         finally:
             del _evaluating[self.module]

@@ -1,17 +1,19 @@
 """The sensitivity matrix S (eq. 4): how each class's accuracy responds to each spike."""
 
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from hessian_surgery.cuda_graphs import batchwise
 from hessian_surgery.curvature.lanczos import Spectrum
 from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.errors import InputError
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier, as_classifier
-from hessian_surgery.model.evaluation import BATCH_SIZE, predict
+from hessian_surgery.model.evaluation import BATCH_SIZE, batch_logits, compute_logits, predict
 from hessian_surgery.plain_modes import in_plain_modes
 from hessian_surgery.types import Array, Progress
 
@@ -68,12 +70,14 @@ def probe_answers(
         raise InputError(f"epsilon: got {epsilon}; the probe's amplitude must be positive")
     passes = 2 * len(spectrum)
     correct = np.empty((passes, len(data)), dtype=np.bool_)
+    forward = batchwise(partial(batch_logits, classifier), classifier.module, min(batch_size, len(data)))
     for i in range(len(spectrum)):
         direction = spectrum.vector(i)
         for row, step in ((2 * i, epsilon), (2 * i + 1, -epsilon)):
             with spectrum.weights.keeping_weights():
                 spectrum.weights.perturb(direction, step)
-                correct[row] = (predict(classifier, data, batch_size) == data.labels).numpy()
+                logits = compute_logits(classifier, data, batch_size, forward)
+                correct[row] = (logits.argmax(dim=1) == data.labels).numpy()
         if progress is not None:
             progress(2 * (i + 1), passes)
     return correct

@@ -8,12 +8,11 @@ ROUNDING = 1e-6
 
 
 def item_page(content: dict[str, Any], figure: bool) -> str:
-    """The page of one item, from the contents of its JSON, which may hold a `note` on the run."""
+    """The page of one item, from the contents of its JSON."""
     name = content["item"]
     lines = [f"# {content['paper'].capitalize()}: {content['title']}", ""]
     lines += [f"`{content['command']}`", f"→ [{name}.json]({name}.json)", ""]
-    lines += [f"{_splits(content)}; {content['seconds']:.0f} s on {_machine(content)}.", ""]
-    lines += [fill(content["note"], 100), ""] if "note" in content else []
+    lines += [fill(f"{_splits(content)}; {_cost(content)}.", 100), ""]
     if figure:
         lines += [f"![{content['title']}]({name}.svg)", ""]
     lines += ["| | the paper | ours | verdict |", "|---|---|---|---|"]
@@ -83,5 +82,7 @@ def _splits(content: dict[str, Any]) -> str:
     return "One run" if count == 1 else f"{count} splits: mean ± standard deviation over them"
 
 
-def _machine(content: dict[str, Any]) -> str:
-    return str(content["environment"]["device"])
+def _cost(content: dict[str, Any]) -> str:
+    seconds = f"{content['seconds']:.0f} s on {content['environment']['device']}"
+    count = content["processes"]
+    return seconds if count == 1 else f"{seconds}, added over runs, {count} of which shared it at a time"

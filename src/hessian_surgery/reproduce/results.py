@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from hessian_surgery.files import write_text
 from hessian_surgery.report.figure_style import save_figure
 from hessian_surgery.reproduce.catalogue import CATALOGUE, load_item
 from hessian_surgery.reproduce.page import claims_table, item_page, overview
+from hessian_surgery.reproduce.run import TIME
+from hessian_surgery.sealed import read_sealed
 from hessian_surgery.stored import read_json
 
 INDEX = """# Results beside the paper
@@ -33,7 +36,7 @@ def write_results(folder: Path) -> list[str]:
         The names of these items.
     """
     contents = [_write_item(folder, name) for name in CATALOGUE if (folder / f"{name}.json").exists()]
-    write_text(folder / "index.md", INDEX + overview(contents) + "\n" + _toctree(contents))
+    write_text(folder / "index.md", "\n".join([INDEX + overview(contents), _time(folder), _toctree(contents)]))
     write_text(folder / "claims.md", CLAIMS + claims_table(contents))
     return [content["item"] for content in contents]
 
@@ -47,6 +50,19 @@ def _write_item(folder: Path, name: str) -> dict[str, Any]:
         save_figure(item.draw(content["measured"]), folder / f"{name}.svg")
     write_text(folder / f"{name}.md", item_page(content, figure=item.draw is not None))
     return content
+
+
+def _time(folder: Path) -> str:
+    """What all of it took together, in the words of the commands."""
+    path = folder / TIME
+    if not path.exists():
+        return ""
+    commands = read_sealed(path, "results")["commands"]
+    last = commands[-1]
+    minutes = sum(own["seconds"] for own in commands) / 60
+    parts = "" if len(commands) == 1 else f", in {len(commands)} parts"
+    text = f"All of it took {minutes:.0f} minutes on one {last['device']}{parts}: `{last['command']}`"
+    return fill(f"{text} ([JSON]({TIME})).", 100, break_on_hyphens=False) + "\n"
 
 
 def _toctree(contents: Sequence[dict[str, Any]]) -> str:

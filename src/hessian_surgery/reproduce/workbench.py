@@ -1,6 +1,7 @@
 """Workbench: one data set, its network, and what several items share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.sources import Parts, Source, open_source
 from hessian_surgery.data.splits import stratified_split
+from hessian_surgery.files import made_here
 from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import as_classifier
 from hessian_surgery.model.evaluation import compute_logits
@@ -103,22 +105,28 @@ class Workbench:
         return {}
 
     def once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What `compute` gives, computed once and then read from `name`.json in the folder."""
+        """What `compute` gives, computed once and then read from `name`.json in the folder.
+
+        Raises:
+            InUse: another process is computing it.
+        """
         path = self.folder / f"{name}.json"
-        if not path.exists():
-            write_sealed(path, compute())
+        with making(path) as missing:
+            if missing:
+                write_sealed(path, compute())
         return read_sealed(path, "out")
 
     def finetuned(self, name: str, weights: dict[str, Tensor], config: FinetuneConfig) -> dict[str, Tensor]:
         """The weights after training from `weights`; computed once, and kept under this name."""
         path = self.folder / f"{name}.safetensors"
-        if not path.exists():
-            module = self._build()
-            module.load_state_dict(weights)
-            module.to(self.device)
-            config = replace(config, epochs=QUICK_EPOCHS, head_epochs=0) if self.quick else config
-            finetune(module, self.source.part("train", "data"), config, folder=self.folder / f"{name}-state")
-            save_tensors(path, module.state_dict())
+        with making(path) as missing:
+            if missing:
+                module = self._build()
+                module.load_state_dict(weights)
+                module.to(self.device)
+                config = replace(config, epochs=QUICK_EPOCHS, head_epochs=0) if self.quick else config
+                finetune(module, self.source.part("train", "data"), config, folder=self.folder / f"{name}-state")
+                save_tensors(path, module.state_dict())
         return load_file(path)
 
     def _build(self) -> nn.Module:
@@ -136,6 +144,21 @@ class Workbench:
     def _finetuned(self, training: str) -> dict[str, Tensor]:
         train = self.source.part("train", "data")
         return self.finetuned(training, self._base, choose_finetune(training, train))
+
+
+@contextmanager
+def making(path: Path) -> Iterator[bool]:
+    """Whether a file is missing; if so, no other process makes it in this block.
+
+    Raises:
+        InUse: another process is making it.
+    """
+    if path.exists():
+        yield False
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with made_here(path):
+        yield not path.exists()
 
 
 @cache

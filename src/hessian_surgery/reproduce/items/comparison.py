@@ -117,4 +117,4 @@ def draw(measured: dict[str, Sequence[Measured]]) -> "Figure":
     return figure
 
 
-ITEM = Item("comparison", ("cifar10",), measure, rows, draw)
+ITEM = Item("comparison", ("cifar10",), measure, rows, draw, long=True)

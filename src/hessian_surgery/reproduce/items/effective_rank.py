@@ -276,4 +276,4 @@ def draw(measured: dict[str, Sequence[Measured]]) -> "Figure":
     return figure
 
 
-ITEM = Item("effective-rank", ("cifar10", "skin"), measure, rows, draw)
+ITEM = Item("effective-rank", ("cifar10", "skin"), measure, rows, draw, long=True)

@@ -48,8 +48,12 @@ def reproduce(options: ReproduceOptions) -> None:
     )
     with claimed(options.out, partial(check_inputs, asked)):
         write_inputs(asked)
-        with ShownProgress(notes()) as observer:
-            contents = run_items(items, asked, observer)
+        try:
+            with ShownProgress(notes()) as observer:
+                contents = run_items(items, asked, observer)
+        except KeyboardInterrupt as stop:
+            stop.args = ("interrupted; the same command goes on with what is left",)
+            raise
         write_text(options.out / "README.md", overview(contents))
     if options.as_json:
         print_json({"items": [{key: own for key, own in found.items() if key != "measured"} for found in contents]})

@@ -1,7 +1,7 @@
-"""Batch norm of feature maps that are down to one position, on a GPU: as rows of features.
+"""Batch norm of feature maps that are down to one position, as rows of features: for GPUs.
 
-cuDNN gives each of these values a block of its own. In a ResNet-50 on images of 32×32 pixels, whose
-last maps have one position, that was 80 % of a forward pass.
+cuDNN gives each value of such maps a block of its own. In a ResNet-50 on images of 32×32 pixels,
+whose last maps have one position, that was 80 % of a forward pass.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class quick_batch_norm(TorchFunctionMode):
-    """A block in which `batch_norm` takes maps (n, C, 1, …, 1) on a GPU as rows (n, C)."""
+    """A block in which `batch_norm` takes maps (n, C, 1, …, 1) as rows (n, C); same values."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -25,6 +25,6 @@ class quick_batch_norm(TorchFunctionMode):
 
 
 def _has_one_position(arguments: tuple[Any, ...]) -> bool:
-    """Whether the first argument holds maps of one position, on a GPU."""
+    """Whether the first argument holds maps of one position."""
     maps = arguments[0] if arguments else None
-    return isinstance(maps, Tensor) and maps.is_cuda and maps.ndim > 2 and maps.shape[2:].numel() == 1
+    return isinstance(maps, Tensor) and maps.ndim > 2 and maps.shape[2:].numel() == 1

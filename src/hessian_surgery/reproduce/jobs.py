@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.reproduce.item import Item
 from hessian_surgery.reproduce.loop_runs import free_memory
@@ -94,7 +95,7 @@ class _Quiet(Observer):
 
 
 def measure(job: Job, bench: Workbench, processes: int) -> None:
-    """Do a job that is not done yet.
+    """Do a job that is not done yet; where and how is noted beside what it finds.
 
     Raises:
         InUse: another process is at it, or at what it needs.
@@ -104,6 +105,6 @@ def measure(job: Job, bench: Workbench, processes: int) -> None:
             start = time.perf_counter()
             found = job.item.measure(bench, job.split)
             seconds = time.perf_counter() - start
-            content = {"split": job.split, "seconds": seconds, "processes": processes, "measured": found}
-            write_sealed(job.path, content)
+            run = {"split": job.split, "seconds": seconds, "processes": processes}
+            write_sealed(job.path, run | {"environment": environment(bench.device), "measured": found})
     free_memory()

@@ -85,4 +85,4 @@ def _splits(content: dict[str, Any]) -> str:
 def _cost(content: dict[str, Any]) -> str:
     seconds = f"{content['seconds']:.0f} s on {content['environment']['device']}"
     count = content["processes"]
-    return seconds if count == 1 else f"{seconds}, added over runs, {count} of which shared it at a time"
+    return seconds if count == 1 else f"{seconds}, added over runs; {count} at a time shared it"

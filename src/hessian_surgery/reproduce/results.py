@@ -36,7 +36,7 @@ def write_results(folder: Path) -> list[str]:
         The names of these items.
     """
     contents = [_write_item(folder, name) for name in CATALOGUE if (folder / f"{name}.json").exists()]
-    write_text(folder / "index.md", "\n".join([INDEX + overview(contents), _time(folder), _toctree(contents)]))
+    write_text(folder / "index.md", INDEX + overview(contents) + "\n" + _time(folder) + _toctree(contents))
     write_text(folder / "claims.md", CLAIMS + claims_table(contents))
     return [content["item"] for content in contents]
 
@@ -62,7 +62,7 @@ def _time(folder: Path) -> str:
     minutes = sum(own["seconds"] for own in commands) / 60
     parts = "" if len(commands) == 1 else f", in {len(commands)} parts"
     text = f"All of it took {minutes:.0f} minutes on one {last['device']}{parts}: `{last['command']}`"
-    return fill(f"{text} ([JSON]({TIME})).", 100, break_on_hyphens=False) + "\n"
+    return fill(f"{text} ([JSON]({TIME})).", 100, break_on_hyphens=False) + "\n\n"
 
 
 def _toctree(contents: Sequence[dict[str, Any]]) -> str:

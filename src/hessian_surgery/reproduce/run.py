@@ -20,6 +20,8 @@ from hessian_surgery.sealed import read_sealed, write_sealed
 QUICK_NOTE = "a quick run on digits shows that the item works, and says nothing about the paper"
 # The file that says how long the commands took that have filled a folder.
 TIME = "time.json"
+# Seconds between two notes of the time.
+BETWEEN = 10.0
 
 
 def run_items(items: Sequence[Item], asked: Reproduction, observer: Observer) -> list[dict[str, Any]]:
@@ -30,22 +32,27 @@ def run_items(items: Sequence[Item], asked: Reproduction, observer: Observer) ->
     """
     jobs = jobs_of(items, asked)
     todo = [job for job in jobs if not job.path.exists()]
-    observer.expect(lambda: [Expected("reproduce", 1.0)], in_seconds=False)
-    observer.stage("reproduce", 0, len(todo))
-    watch = _Watch(asked, todo, observer)
-    if asked.processes > 1 and len(todo) > 1:
-        share([item.name for item in items], todo, asked, observer, watch.look)
-    else:
-        benches = open_benches(jobs, asked, observer)
-        for job in todo:
-            measure(job, benches[job.dataset], 1)
-            watch.look()
-    watch.look()
+    if todo:
+        observer.expect(lambda: [Expected("reproduce", 1.0)], in_seconds=False)
+        observer.stage("reproduce", 0, len(todo))
+        _work(items, todo, asked, observer)
     return [_finish(item, asked) for item in items]
 
 
+def _work(items: Sequence[Item], todo: Sequence[Job], asked: Reproduction, observer: Observer) -> None:
+    watch = _Watch(asked, todo, observer)
+    if asked.processes > 1 and len(todo) > 1:
+        share([item.name for item in items], todo, asked, observer, watch.look)
+        watch.look()
+        return
+    benches = open_benches(todo, asked, observer)
+    for job in todo:
+        measure(job, benches[job.dataset], 1)
+        watch.look()
+
+
 class _Watch:
-    """Tells how many jobs are done, and notes the time as they end: a kill loses little of it."""
+    """Tells how many jobs are done, and notes the time now and then: a kill loses little of it."""
 
     def __init__(self, asked: Reproduction, todo: Sequence[Job], observer: Observer) -> None:
         self._asked = asked
@@ -54,21 +61,23 @@ class _Watch:
         self._path = asked.folder / TIME
         self._before = read_sealed(self._path, "out")["commands"] if self._path.exists() else []
         self._started = time.perf_counter()
+        self._noted = 0.0
         self._done = 0
 
     def look(self) -> None:
         """See what has been finished since."""
+        seconds = time.perf_counter() - self._started
         done = sum(job.path.exists() for job in self._todo)
-        if done == self._done:
+        if done == self._done and seconds < self._noted + BETWEEN:
             return
-        self._done = done
+        self._done, self._noted = done, seconds
         self._observer.stage("reproduce", done, len(self._todo))
         own = {
             "command": self._asked.command,
             "processes": self._asked.processes,
             "device": environment(self._asked.device)["device"],
             "jobs": done,
-            "seconds": time.perf_counter() - self._started,
+            "seconds": seconds,
         }
         write_sealed(self._path, {"commands": [*self._before, own]})
 
@@ -95,7 +104,7 @@ def _finish(item: Item, asked: Reproduction) -> dict[str, Any]:
         "seconds": sum(file["seconds"] for file in every),
         "processes": max(file["processes"] for file in every),
         "rows": [row.as_dict() for row in rows],
-        "environment": environment(asked.device),
+        "environment": every[0]["environment"],
         "measured": measured,
     }
     if item.draw is not None:

@@ -53,7 +53,8 @@ def measure(bench: Workbench, split: int) -> Measured:
     """S of each start of a data set, with its noise."""
     if bench.dataset == "cifar10":
         return {CIFAR: _as_dict(*_study(bench, split, paper_config("cifar10"), ""))}
-    starts: dict[str, tuple[PaperStart, str]] = {PLAIN: ("ce", ""), BALANCED: ("class-balanced", "class-balanced")}
+    # First what needs a training: another process may be at it, and then this one goes elsewhere.
+    starts: dict[str, tuple[PaperStart, str]] = {BALANCED: ("class-balanced", "class-balanced"), PLAIN: ("ce", "")}
     studied = {
         name: _study(bench, split, paper_config("isic", start), training) for name, (start, training) in starts.items()
     }

@@ -1,5 +1,6 @@
 """Several ranks find what one process finds; each holds its share; a lost rank ends the run."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rank_processes import run_ranks
+from rank_processes import run_ranks, start_ranks
 from rank_work import everything, most, small_resnet
 
 # What is the same bit for bit however many ranks there are.
@@ -94,3 +95,27 @@ def test_two_ranks_find_what_one_process_finds(weights, tmp_path):
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_so_many_ranks_find_what_one_process_finds(size, net, weights, tmp_path):
     check_ranks(size, net, weights(net), tmp_path, everything)
+
+
+CLOSING = """
+import os, sys, time
+import torch
+import hessian_surgery as hs
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+before = threads()
+with hs.joined_ranks() as ranks:
+    import torch._dynamo  # as optimizers and compilers do
+    if ranks.writes:
+        time.sleep(1)
+        open(sys.argv[1], "w").close()
+print(threads() - before, os.path.exists(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="threads cannot be counted")
+def test_ranks_close_the_group_together_and_leave_no_thread(tmp_path):
+    ranks = start_ranks(2, ["-c", CLOSING, str(tmp_path / "done")])
+    assert [rank.communicate(timeout=60)[0] for rank in ranks] == ["0 True\n", "0 True\n"]

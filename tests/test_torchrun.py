@@ -44,6 +44,38 @@ def test_one_rank_writes_and_prints(tmp_path):
     assert not any(name.startswith(".") for name in names(tmp_path / "run"))
 
 
+# What PyTorch's threads do now and then while the interpreter ends.
+ABORTED = """
+import atexit, ctypes, sys
+ctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).abort)
+atexit.register(print, "exit functions")
+from hessian_surgery.cli import main, start
+def end():
+    {}
+main.main = end
+start.start()
+"""
+
+
+ENDS = {"sys.exit(0)": 0, "sys.exit(3)": 3, "sys.exit(143)": 143, "raise KeyboardInterrupt": 130}
+
+
+@pytest.mark.parametrize(("end", "code"), ENDS.items())
+def test_a_rank_keeps_its_exit_code_while_the_interpreter_ends(end, code):
+    (rank,) = start_ranks(1, ["-c", ABORTED.format(end)])
+    assert rank.communicate(timeout=60)[0] == "exit functions\n"
+    assert rank.returncode == code
+
+
+@pytest.mark.full
+def test_a_run_that_is_not_accepted_is_whole(model, tmp_path):
+    (tmp_path / "criteria.toml").write_text("[classes.9]\nminimum_accuracy = 0.999\n")
+    words = ["--accept", str(tmp_path / "criteria.toml"), "--figures", str(tmp_path / "figures")]
+    done = torchrun(2, "operate", *model, *words, "--out", str(tmp_path / "run"))
+    assert done.returncode == 1
+    assert done.stderr.count("not accepted: 9: ") == 1, done.stderr
+
+
 @pytest.mark.full
 def test_bad_input_gives_one_line(tmp_path):
     done = torchrun(2, "operate", "--model", "resnet50", "--data", "nowhere:x", "--out", str(tmp_path / "run"))

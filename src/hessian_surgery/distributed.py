@@ -4,6 +4,7 @@ Every rank runs the same program on the same data. What one computes from a part
 exchanged here, so that afterwards all hold the same bits and decide the same.
 """
 
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,12 +63,18 @@ def joined_ranks() -> Iterator[Ranks]:
         _open_group(ranks)
     with acting(replace(ranks, joined=True)) as shared:
         yield shared
+        if own:
+            wait_for_all()
     # Not after an error: closing would wait for ranks that may be gone.
     if own:
         dist.destroy_process_group()
 
 
 def _open_group(ranks: Ranks) -> None:
+    # Its functions have the group that is open when it is imported as default arguments. They would
+    # keep the group's threads alive after it is closed, and such a thread can abort the process
+    # while the interpreter ends.
+    importlib.import_module("torch.distributed.nn.functional")
     # NCCL refuses two ranks on one GPU.
     nccl = torch.cuda.is_available() and dist.is_nccl_available() and ranks.nearby <= torch.cuda.device_count()
     if torch.cuda.is_available():

@@ -93,14 +93,14 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str, 
         app: the group that the command belongs to.
         name: the command's name.
         kind: a dataclass of options; its fields have annotated types.
-        place: `module:function` in this room; the function takes an object of `kind`.
+        place: `module:function` in this room; it takes a `kind`, and may return an exit code.
         text: the help text.
         shared: whether the ranks of a `torchrun` share its work; otherwise the first does it alone.
     """
 
-    def call(**given: Any) -> None:
+    def call(**given: Any) -> int:
         if not shared and not present().writes:
-            return
+            return 0
         module, _, function = place.partition(":")
         try:
             for option, value in given.items():
@@ -109,7 +109,7 @@ def add_command(app: typer.Typer, name: str, kind: type, place: str, text: str, 
             with _loading():
                 run = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
             with _joined() if shared else nullcontext():
-                run(kind(**given))
+                return run(kind(**given)) or 0
         except InputError as error:
             raise InputError(as_options(str(error), kind)) from error
         except KeyboardInterrupt as stop:

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from hessian_surgery.cli.configs import choose_config, refuse_unused
 from hessian_surgery.cli.folders import OPERATION, check_run_folder, make_folder, marked
 from hessian_surgery.cli.inputs import OpenedModel, open_model, recorded_options, with_trained_loss
@@ -40,8 +38,12 @@ NOT_ACCEPTED = 3
 QUICKER = "for a first look in a fraction of that time, give --quick: it moves biases alone"
 
 
-def operate(options: OperateOptions) -> None:
-    """Operate on a classifier; write the patched model, the patch and the evidence."""
+def operate(options: OperateOptions) -> int:
+    """Operate on a classifier; write the patched model, the patch and the evidence.
+
+    Returns:
+        The exit code.
+    """
     config = _choose(options)
     criteria = read_criteria(options.accept) if options.accept else None
     if not options.dry_run:
@@ -54,7 +56,7 @@ def operate(options: OperateOptions) -> None:
     if options.dry_run:
         counted, quicker = config_to_count(config, criteria), "" if options.quick else QUICKER
         show_cost(opened, counted, options.as_json, options.folds, not options.quick, quicker)
-        return
+        return 0
     make_folder(options.figures, "figures")
     with claimed(options.out, partial(check_run_folder, options.out, options.resume)), marked(options.out, OPERATION):
         inputs = recorded_options(options)
@@ -68,7 +70,8 @@ def operate(options: OperateOptions) -> None:
             save_figures(options.figures, run_figures(load_run(options.out)))
     if outcome.accepted is False:
         print_notes(f"not accepted: {one.failure}{one.remedy}" for one in outcome.findings.criteria if not one.met)
-        raise typer.Exit(NOT_ACCEPTED)
+        return NOT_ACCEPTED
+    return 0
 
 
 def _choose(options: OperateOptions) -> OperationConfig:

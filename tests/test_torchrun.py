@@ -74,6 +74,7 @@ def test_a_run_that_is_not_accepted_is_whole(model, tmp_path):
     done = torchrun(2, "operate", *model, *words, "--out", str(tmp_path / "run"))
     assert done.returncode == 1
     assert done.stderr.count("not accepted: 9: ") == 1, done.stderr
+    assert {"classes.svg", "classes.png"} <= names(tmp_path / "figures")
 
 
 @pytest.mark.full

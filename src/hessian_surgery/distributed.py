@@ -42,7 +42,8 @@ KINDS: dict[str, type[Exception]] = {
 def joined_ranks() -> Iterator[Ranks]:
     """Share the work of this block among all processes that `torchrun` has started.
 
-    Every process must run the same block. Outside `torchrun` nothing changes. A process group that
+    Every process must run the same block, and all leave it together: none waits longer for another
+    than `HESSIAN_SURGERY_TIMEOUT` says. Outside `torchrun` nothing changes. A process group that
     is there already is used.
 
     Raises:

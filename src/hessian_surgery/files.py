@@ -164,10 +164,6 @@ def claimed(folder: Path, check: Callable[[], None] | None = None) -> Iterator[N
 def _claimed(folder: Path, check: Callable[[], None] | None) -> Iterator[None]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"out: {folder} cannot be written: {error.strerror}") from error
         with _lock(folder / LOCK, folder):
             if check is not None:
                 check()
@@ -192,25 +188,29 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 @contextmanager
-def made_here(path: Path) -> Iterator[None]:
-    """Keep other processes from making the same file while this block does.
+def making(path: Path) -> Iterator[bool]:
+    """Whether a file is missing; if so, no other process makes it while this block does.
 
-    Of ranks, the first does so for all.
+    Of ranks, the first keeps the others away for all.
 
     Raises:
-        InUse: another process is at it.
+        InUse: another process is making it.
     """
+    if path.exists():
+        yield False
+        return
     with ExitStack() as held:
         with together():
             if present().writes:
                 held.enter_context(_lock(path.with_name(f".{path.name}{MAKING}"), path))
-        yield
+        yield not path.exists()
 
 
 @contextmanager
 def _lock(lock: Path, place: Path) -> Iterator[None]:
     """Hold a lock file, which guards a place."""
     try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
         opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise FileError(f"out: {place} cannot be written: {error.strerror}") from error

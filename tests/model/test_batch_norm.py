@@ -8,6 +8,7 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 from hessian_surgery.model.batch_norm import quick_batch_norm
+from hessian_surgery.model.classifier import Classifier
 
 KINDS = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 
@@ -58,6 +59,15 @@ def test_maps_of_one_position_are_rows_with_the_same_values(dimensions, affine):
     for one, other in zip(quick, plain, strict=True):
         assert one.shape == x.shape
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_evaluation_on_a_gpu_does_so(monkeypatch):
+    net = layer(4)
+    for device, shape in (("cuda", (3, 4)), ("cpu", (3, 4, 1, 1))):
+        monkeypatch.setattr(Classifier, "device", torch.device(device))
+        with shapes_seen() as seen, Classifier(net).evaluating():
+            net(maps(1, 1))
+        assert seen.shapes == [shape]
 
 
 def test_other_maps_and_other_functions_are_left_alone():

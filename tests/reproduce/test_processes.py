@@ -14,7 +14,7 @@ import torch
 
 from hessian_surgery.cli import reproduce
 from hessian_surgery.errors import InUse
-from hessian_surgery.files import made_here
+from hessian_surgery.files import making
 from hessian_surgery.ranks import Ranks
 from hessian_surgery.reproduce.catalogue import choose_items
 from hessian_surgery.reproduce.jobs import Reproduction, jobs_of, measure, open_benches
@@ -66,7 +66,7 @@ def test_time_adds_up_over_commands(run, tmp_path):
     assert [own["jobs"] for own in noted] == [1, 1]
 
 
-def test_long_items_come_first_for_several_processes(tmp_path):
+def test_trainings_come_first_for_several_processes(tmp_path):
     items = choose_items(["main", "skin", "comparison"])
     names = [job.item.name for job in jobs_of(items, asked(tmp_path, 2))]
     assert names == ["comparison", "skin", "main"]
@@ -77,8 +77,7 @@ def test_what_another_process_is_at_is_left_to_it(tmp_path):
     given = asked(tmp_path, 1)
     (job,) = jobs_of(choose_items(["baseline"]), given)
     bench = open_benches([job], given, None)["cifar10"]
-    job.path.parent.mkdir(parents=True)
-    with made_here(job.path), pytest.raises(InUse, match="another process is writing"):
+    with making(job.path), pytest.raises(InUse, match="another process is writing"):
         measure(job, bench, 1)
     measure(job, bench, 1)
     before = job.path.read_bytes()
@@ -103,9 +102,11 @@ def test_ranks_have_no_more_processes(run, capsys, monkeypatch):
     assert "--processes: torchrun has started several already; give 1" in capsys.readouterr().err
 
 
-def children(parent: int) -> list[int]:
-    listed = Path(f"/proc/{parent}/task/{parent}/children")
-    return [int(word) for word in listed.read_text().split()] if listed.exists() else []
+def workers_of(run: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    found = [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
+    assert len(found) == 2
+    return found
 
 
 def started(*more: str) -> subprocess.Popen[str]:
@@ -133,8 +134,7 @@ def started(*more: str) -> subprocess.Popen[str]:
 )
 def test_a_run_that_was_ended_goes_on(run, tmp_path, ending, code, says):
     running = started()
-    workers = [child for child in children(running.pid) if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
-    assert len(workers) == 2
+    workers = workers_of(running)
     if ending == "worker":
         os.kill(workers[0], signal.SIGKILL)
     elif ending == signal.SIGINT:
@@ -155,7 +155,7 @@ def test_a_run_that_was_ended_goes_on(run, tmp_path, ending, code, says):
 @pytest.mark.full
 def test_processes_end_with_the_one_that_started_them():
     running = started()
-    workers = children(running.pid)
+    workers = workers_of(running)
     running.kill()
     running.communicate(timeout=60)
     until = time.monotonic() + 60

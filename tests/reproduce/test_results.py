@@ -17,8 +17,9 @@ def test_the_time_of_all_commands_is_told(run, tmp_path):
     write_sealed(folder / "time.json", {"commands": commands})
     assert write_results(folder) == ["baseline"]
     index = (folder / "index.md").read_text()
-    assert "All of it took 3 minutes on one H, in 2 parts: `b` ([JSON](time.json))." in index
+    assert "All of it took 3 minutes ([JSON](time.json)):" in index
+    assert "| `a` | H | 1.5 |\n| `b` | H | 1.5 |\n" in index
     assert json.loads((folder / "baseline.json").read_text())["processes"] == 1
     (folder / "time.json").unlink()
     write_results(folder)
-    assert "minutes" not in (folder / "index.md").read_text()
+    assert "took" not in (folder / "index.md").read_text()

@@ -1,7 +1,7 @@
 """Batch norm of feature maps that are down to one position, as rows of features: for GPUs.
 
 cuDNN gives each value of such maps a block of its own. In a ResNet-50 on images of 32×32 pixels,
-whose last maps have one position, that was 80 % of a forward pass.
+whose last maps have one position, that was most of a forward pass.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class quick_batch_norm(TorchFunctionMode):
-    """A block in which `batch_norm` takes maps (n, C, 1, …, 1) as rows (n, C); same values."""
+    """A block in which `batch_norm` takes maps (n, C, 1, …, 1) as rows (n, C)."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

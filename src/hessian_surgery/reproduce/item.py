@@ -27,8 +27,7 @@ class Item:
         rows: function from what all splits gave, by data set, to the rows beside the paper.
         draw: likewise, to a figure; None if there is none.
         splits: how many are run by default; 1 for what no split changes.
-        long: whether its first split takes long, such as a training: several processes then begin
-            with it.
+        trains: whether it trains networks: several processes begin with its first split.
     """
 
     name: str
@@ -37,4 +36,4 @@ class Item:
     rows: Callable[[dict[str, Sequence[Measured]]], list[Row]]
     draw: "Callable[[dict[str, Sequence[Measured]]], Figure] | None" = None
     splits: int = 5
-    long: bool = False
+    trains: bool = False

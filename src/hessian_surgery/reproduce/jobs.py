@@ -7,12 +7,13 @@ from pathlib import Path
 
 import torch
 
+from hessian_surgery.files import making
 from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.reproduce.item import Item
 from hessian_surgery.reproduce.loop_runs import free_memory
 from hessian_surgery.reproduce.starts import Start
-from hessian_surgery.reproduce.workbench import Workbench, making
+from hessian_surgery.reproduce.workbench import Workbench
 from hessian_surgery.sealed import write_sealed
 
 
@@ -57,15 +58,15 @@ class Job:
 
 
 def jobs_of(items: Sequence[Item], asked: Reproduction) -> list[Job]:
-    """All jobs of some items; where several processes share them, long ones first."""
+    """All jobs of some items; where several processes share them, trainings come first."""
     jobs = [
         Job(item, dataset, split, asked.folder / item.name / f"{dataset}-split-{split}.json")
         for item in items
         for dataset in item.datasets
         for split in range(splits_of(item, asked))
     ]
-    # The trainings of an item are made for its first split, and the other splits need them.
-    return jobs if asked.processes == 1 else sorted(jobs, key=lambda job: not (job.item.long and job.split == 0))
+    # They take long, and are made for the first split: the others need them.
+    return jobs if asked.processes == 1 else sorted(jobs, key=lambda job: not (job.item.trains and job.split == 0))
 
 
 def splits_of(item: Item, asked: Reproduction) -> int:

@@ -85,4 +85,6 @@ def _splits(content: dict[str, Any]) -> str:
 def _cost(content: dict[str, Any]) -> str:
     seconds = f"{content['seconds']:.0f} s on {content['environment']['device']}"
     count = content["processes"]
-    return seconds if count == 1 else f"{seconds}, added over runs; {count} at a time shared it"
+    if count == 1:
+        return seconds
+    return f"{seconds}, added over runs, up to {count} of which shared it; runs that items share count once"

@@ -4,11 +4,13 @@ One process leaves most of a large GPU idle: its kernels are short, and it prepa
 """
 
 import multiprocessing
+import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -18,6 +20,7 @@ import torch
 from hessian_surgery.errors import FileError, InputError, InUse, RankLost
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.plain_text import reason
+from hessian_surgery.ranks import Ranks, acting
 from hessian_surgery.reproduce.catalogue import choose_items
 from hessian_surgery.reproduce.jobs import Job, Reproduction, jobs_of, measure, open_benches
 
@@ -44,42 +47,38 @@ class _Telling(Observer):
         self._told.send((REMARK, text))
 
 
-def share(
-    names: Sequence[str], jobs: Sequence[Job], asked: Reproduction, observer: Observer, look: Callable[[], None]
-) -> None:
-    """Do jobs in several processes.
+def share(names: Sequence[str], jobs: Sequence[Job], asked: Reproduction, observer: Observer) -> Iterator[int]:
+    """Do jobs in several processes; tell now and then how many are done.
 
     Args:
         names: of the items that the jobs are of.
         jobs: what is left to do.
         asked: how.
         observer: told remarks.
-        look: called now and then, while they work.
 
     Raises:
         InputError: what a process found to be wrong.
         RankLost: a process was killed.
     """
-    for job in jobs:
-        job.path.parent.mkdir(parents=True, exist_ok=True)
-        (asked.folder / "shared" / job.dataset).mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     workers: list[_Worker] = []
     try:
-        while len(workers) < min(asked.processes, len(jobs)):
+        while len(workers) < asked.processes:
             workers.append(_start(context, names, asked))
         while sum(_listen(worker, observer) for worker in workers):
-            look()
+            yield sum(job.path.exists() for job in jobs)
             wait([worker.heard for worker in workers if worker.process.is_alive()], POLL)
+        yield len(jobs)
     finally:
         for worker in workers:
             worker.process.terminate()
+        for worker in workers:
             worker.process.join()
 
 
 def _start(context: SpawnContext, names: Sequence[str], asked: Reproduction) -> _Worker:
     heard, told = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(told, list(names), asked))
+    process = context.Process(target=_work, args=(told, list(names), asked), daemon=True)
     with _deaf_to_interrupts():
         process.start()
     told.close()
@@ -115,9 +114,11 @@ def _listen(worker: _Worker, observer: Observer) -> bool:
 
 def _work(told: Connection, names: list[str], asked: Reproduction) -> None:
     """Do jobs until none is left, in a process of its own."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(max(1, torch.get_num_threads() // asked.processes))
     try:
-        _work_on(jobs_of(choose_items(names), asked), asked, _Telling(told))
+        with acting(Ranks(nearby=asked.processes)):  # they share what memory is free
+            _work_on(jobs_of(choose_items(names), asked), asked, _Telling(told))
     except InputError as error:
         told.send((FILE if isinstance(error, FileError) else WRONG, str(error)))
     except torch.OutOfMemoryError as error:
@@ -128,18 +129,22 @@ def _work(told: Connection, names: list[str], asked: Reproduction) -> None:
     sys.stdout.flush()
 
 
+def _end_with_parent() -> None:
+    """End this process when the one that started it ends, however that happens."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _work_on(jobs: Sequence[Job], asked: Reproduction, observer: Observer) -> None:
     benches = open_benches(jobs, asked, observer)
-    parent = multiprocessing.parent_process()
     while left := [job for job in jobs if not job.path.exists()]:
+        started = time.perf_counter()
         taken = 0
         for job in left:
-            if parent is not None and not parent.is_alive():
-                return
-            try:
+            with suppress(InUse):
                 measure(job, benches[job.dataset], asked.processes)
                 taken += 1
-            except InUse:
-                continue
-        if not taken:
-            time.sleep(POLL)
+        if not taken:  # others are at all of it: look again, but do not keep the machine busy with that
+            time.sleep(POLL + time.perf_counter() - started)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from hessian_surgery.files import write_text
@@ -53,16 +52,15 @@ def _write_item(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _time(folder: Path) -> str:
-    """What all of it took together, in the words of the commands."""
+    """How long the commands took that filled the folder, and where."""
     path = folder / TIME
     if not path.exists():
         return ""
     commands = read_sealed(path, "results")["commands"]
-    last = commands[-1]
     minutes = sum(own["seconds"] for own in commands) / 60
-    parts = "" if len(commands) == 1 else f", in {len(commands)} parts"
-    text = f"All of it took {minutes:.0f} minutes on one {last['device']}{parts}: `{last['command']}`"
-    return fill(f"{text} ([JSON]({TIME})).", 100, break_on_hyphens=False) + "\n\n"
+    lines = [f"All of it took {minutes:.0f} minutes ([JSON]({TIME})):", "", "| command | on | minutes |", "|---|---|---|"]
+    lines += [f"| `{own['command']}` | {own['device']} | {own['seconds'] / 60:.1f} |" for own in commands]
+    return "\n".join([*lines, "", ""])
 
 
 def _toctree(contents: Sequence[dict[str, Any]]) -> str:

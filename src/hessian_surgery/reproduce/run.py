@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hessian_surgery.files import write_json, write_text
@@ -40,23 +41,24 @@ def run_items(items: Sequence[Item], asked: Reproduction, observer: Observer) ->
 
 
 def _work(items: Sequence[Item], todo: Sequence[Job], asked: Reproduction, observer: Observer) -> None:
-    watch = _Watch(asked, todo, observer)
-    if asked.processes > 1 and len(todo) > 1:
-        share([item.name for item in items], todo, asked, observer, watch.look)
-        watch.look()
+    asked = replace(asked, processes=min(asked.processes, len(todo)))
+    watch = _Watch(asked, len(todo), observer)
+    if asked.processes == 1:
+        benches = open_benches(todo, asked, observer)
+        for done, job in enumerate(todo, start=1):
+            measure(job, benches[job.dataset], 1)
+            watch.note(done)
         return
-    benches = open_benches(todo, asked, observer)
-    for job in todo:
-        measure(job, benches[job.dataset], 1)
-        watch.look()
+    for done in share([item.name for item in items], todo, asked, observer):
+        watch.look(done)
 
 
 class _Watch:
-    """Tells how many jobs are done, and notes the time now and then: a kill loses little of it."""
+    """Tells how many jobs are done, and notes the time as they end."""
 
-    def __init__(self, asked: Reproduction, todo: Sequence[Job], observer: Observer) -> None:
+    def __init__(self, asked: Reproduction, total: int, observer: Observer) -> None:
         self._asked = asked
-        self._todo = todo
+        self._total = total
         self._observer = observer
         self._path = asked.folder / TIME
         self._before = read_sealed(self._path, "out")["commands"] if self._path.exists() else []
@@ -64,14 +66,16 @@ class _Watch:
         self._noted = 0.0
         self._done = 0
 
-    def look(self) -> None:
-        """See what has been finished since."""
+    def look(self, done: int) -> None:
+        """Note the time if more jobs are done, or if some seconds have passed."""
+        if done > self._done or time.perf_counter() - self._started > self._noted + BETWEEN:
+            self.note(done)
+
+    def note(self, done: int) -> None:
+        """Note the time that `done` jobs have taken."""
         seconds = time.perf_counter() - self._started
-        done = sum(job.path.exists() for job in self._todo)
-        if done == self._done and seconds < self._noted + BETWEEN:
-            return
         self._done, self._noted = done, seconds
-        self._observer.stage("reproduce", done, len(self._todo))
+        self._observer.stage("reproduce", done, self._total)
         own = {
             "command": self._asked.command,
             "processes": self._asked.processes,

@@ -1,7 +1,6 @@
 """Workbench: one data set, its network, and what several items share."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,7 +16,7 @@ from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.readers.digits import digits
 from hessian_surgery.data.sources import Parts, Source, open_source
 from hessian_surgery.data.splits import stratified_split
-from hessian_surgery.files import made_here
+from hessian_surgery.files import making
 from hessian_surgery.model.build import build_model
 from hessian_surgery.model.classifier import as_classifier
 from hessian_surgery.model.evaluation import compute_logits
@@ -82,8 +81,9 @@ class Workbench:
         Args:
             training: a fine-tune that it had: "focal", "class-balanced" or "" for none.
         """
+        weights = self._finetuned(training) if training else self._base
         module = self._build()
-        module.load_state_dict(self._finetuned(training) if training else self._base)
+        module.load_state_dict(weights)
         return module.to(self.device).eval()
 
     def logits(self, data: LabelledSet, training: str = "") -> Tensor:
@@ -144,21 +144,6 @@ class Workbench:
     def _finetuned(self, training: str) -> dict[str, Tensor]:
         train = self.source.part("train", "data")
         return self.finetuned(training, self._base, choose_finetune(training, train))
-
-
-@contextmanager
-def making(path: Path) -> Iterator[bool]:
-    """Whether a file is missing; if so, no other process makes it in this block.
-
-    Raises:
-        InUse: another process is making it.
-    """
-    if path.exists():
-        yield False
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with made_here(path):
-        yield not path.exists()
 
 
 @cache

@@ -112,4 +112,4 @@ def draw(measured: dict[str, Sequence[Measured]]) -> "Figure":
     return figure
 
 
-ITEM = Item("all-99", ("cifar100",), measure, rows, draw, splits=3, long=True)
+ITEM = Item("all-99", ("cifar100",), measure, rows, draw, splits=3)

@@ -71,4 +71,4 @@ def _claims(runs: Sequence[Measured]) -> list[Row]:
     ]
 
 
-ITEM = Item("bulk-finetune", ("cifar10",), measure, rows, splits=1, long=True)
+ITEM = Item("bulk-finetune", ("cifar10",), measure, rows, splits=1, trains=True)

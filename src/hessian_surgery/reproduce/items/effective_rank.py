@@ -277,4 +277,4 @@ def draw(measured: dict[str, Sequence[Measured]]) -> "Figure":
     return figure
 
 
-ITEM = Item("effective-rank", ("cifar10", "skin"), measure, rows, draw, long=True)
+ITEM = Item("effective-rank", ("cifar10", "skin"), measure, rows, draw, trains=True)

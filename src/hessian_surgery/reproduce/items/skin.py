@@ -173,4 +173,4 @@ def draw(measured: dict[str, Sequence[Measured]]) -> "Figure":
     return figure
 
 
-ITEM = Item("skin", ("skin",), measure, rows, draw, splits=3, long=True)
+ITEM = Item("skin", ("skin",), measure, rows, draw, splits=3, trains=True)

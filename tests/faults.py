@@ -114,7 +114,8 @@ CELLS = re.compile(r"\b\d+\.\d\b")
 
 def results(folder: Path) -> dict[str, object]:
     """What a command has written, without times."""
-    return {name: _without_times(name, data) for name, data in contents(folder).items() if not LEFT.search(name)}
+    kept = {name: data for name, data in contents(folder).items() if not LEFT.search(name)}
+    return {name: _without_times(name, data) for name, data in kept.items() if not name.endswith("/time.json")}
 
 
 def _without_times(name: str, data: bytes) -> object:

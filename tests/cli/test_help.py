@@ -66,7 +66,8 @@ def test_a_command_is_a_function_of_its_options(row):
     _, kind, place, _ = row
     module, _, function = place.partition(":")
     found = getattr(importlib.import_module(f"hessian_surgery.cli.{module}"), function)
-    assert found.__annotations__ == {"options": kind, "return": None}
+    assert found.__annotations__["options"] is kind
+    assert found.__annotations__["return"] in (None, int)  # an exit code, if there are several
 
 
 def test_the_lists_of_public_names_agree():

@@ -3,8 +3,12 @@
 import atexit
 import os
 import sys
+import time
 from contextlib import suppress
 from typing import NoReturn
+
+# Seconds for which a failed rank stays.
+DELIVERY = 1.0
 
 
 def start() -> None:
@@ -24,7 +28,8 @@ def _leave(code: int | str | None) -> NoReturn:
     """End the process as `sys.exit` does.
 
     A rank skips the end of the interpreter. After an error, threads of its process group are still
-    there; one that lets go of a tensor at that moment aborts the process.
+    there; one that lets go of a tensor at that moment aborts the process. What a failed rank has
+    sent must reach the others first: they may fail for the same reason, and say so.
     """
     from hessian_surgery.ranks import launched
 
@@ -33,5 +38,7 @@ def _leave(code: int | str | None) -> NoReturn:
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(OSError):
                 stream.flush()
+        if code:
+            time.sleep(DELIVERY)
         os._exit(code or 0)
     sys.exit(code)

@@ -58,7 +58,12 @@ def _time(folder: Path) -> str:
         return ""
     commands = read_sealed(path, "results")["commands"]
     minutes = sum(own["seconds"] for own in commands) / 60
-    lines = [f"All of it took {minutes:.0f} minutes ([JSON]({TIME})):", "", "| command | on | minutes |", "|---|---|---|"]
+    lines = [
+        f"All of it took {minutes:.0f} minutes ([JSON]({TIME})):",
+        "",
+        "| command | on | minutes |",
+        "|---|---|---|",
+    ]
     lines += [f"| `{own['command']}` | {own['device']} | {own['seconds'] / 60:.1f} |" for own in commands]
     return "\n".join([*lines, "", ""])
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "loop": ["operate", *ALL, "--preset", "loop", "--iterations", "2", "--hessian-samples", "32", "--out", "out"],
     "folds": ["operate", *PARTS, "--folds", "2", "--iterations", "1", "--out", "out"],
     "compare": ["compare", *ALL, *SHORT, "--methods", "class-bias,focal,operate+finetune", "--out", "out"],
+    "compare-operations": ["compare", *ALL, *SHORT, "--methods", "operate,loop", "--out", "out"],
     "diagnose": ["diagnose", *PARTS, "--out", "out"],
     "spectrum": ["spectrum", *MODEL, "--vectors", "--density-steps", "4", "--probes", "1", "--out", "out"],
     "study": ["study", "stability", *MODEL, "--out", "out"],
@@ -39,7 +40,16 @@ COMMANDS = {
     "reproduce": ["reproduce", "baseline", "--quick", "--splits", "1", "--out", "out"],
 }
 # In `make test` a few moments of the slower ones are crossed, in `make test-full` all.
-SOME = {"operate": 2, "folds": 2, "compare": 2, "diagnose": 3, "spectrum": 1, "study": 2, "loop": 8}
+SOME = {
+    "operate": 2,
+    "folds": 2,
+    "compare": 2,
+    "compare-operations": 3,
+    "diagnose": 3,
+    "spectrum": 1,
+    "study": 2,
+    "loop": 8,
+}
 WHOLE = ["operate", "folds", "compare", "spectrum", "study", "loop", "report", "demo", "predictors", "reproduce"]
 # With one of these a folder is finished.
 LAST = ("result.json", "compare.json", "net.safetensors", "README.md")
@@ -276,6 +286,7 @@ def test_a_damaged_state(name, file, start, tmp_path, capsys):
         ("folds", "fold-1/answers.safetensors"),
         ("folds", "fold-1/history.jsonl"),
         ("compare", "training-focal/training.safetensors"),
+        ("compare-operations", "splits-operate.safetensors"),
     ],
 )
 def test_other_damaged_states(name, file, start, tmp_path, capsys):

@@ -65,7 +65,7 @@ def compare(options: CompareOptions) -> None:
         try:
             fronts, opened = _compare(options, protocol)
         except KeyboardInterrupt as stop:
-            stop.args = (f"interrupted; the same command continues the trainings in {out}",) if out else ()
+            stop.args = (f"interrupted; the same command goes on in {out}",) if out else ()
             raise
         content = fronts_dict(fronts, protocol, recorded_options(options), time.perf_counter() - started)
         images = {f"{name} {fronts.noun}": part["sha256"] for name, part in fronts.data.items() if part["sha256"]}

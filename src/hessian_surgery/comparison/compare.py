@@ -15,6 +15,7 @@ from hessian_surgery.comparison.compared_model import OUTPUTS, ComparedModel, co
 from hessian_surgery.comparison.entries import Entry, family_of, require_logits_only
 from hessian_surgery.comparison.expected import EVIDENCE_STAGE, expected_comparison, expected_from_outputs
 from hessian_surgery.comparison.fronts import Fronts, make_fronts
+from hessian_surgery.comparison.kept_splits import forget_splits, kept_passes
 from hessian_surgery.comparison.over_splits import failed_result
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
@@ -31,7 +32,7 @@ from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import check_classifier
 from hessian_surgery.model.freed_memory import kept_for_passes
 from hessian_surgery.model.parameters import parameter_space, refuse_half_precision
-from hessian_surgery.model.passes import choose_passes
+from hessian_surgery.model.passes import Passes, choose_passes
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_surgery
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.progress import watched
@@ -61,7 +62,8 @@ def compare(
             and the loop, on five splits.
         config: the goal and limits that every method is held to, except its budget; how to find
             spikes, and how to run `loop`.
-        folder: where trainings save their state, to resume after a kill.
+        folder: what a killed comparison goes on from: the state of trainings, and what whole
+            operations predicted on the splits that are done.
         observer: told about progress.
         progress: show a bar on stderr, or a line now and then where that is no terminal.
 
@@ -81,10 +83,12 @@ def compare(
         warnings = find_shared(original, hashed)
         splits = protocol.make_splits(images)
         observer.expect(partial(expected_comparison, original, protocol, splits, terms))
-        base, results = _run_all(original, protocol, splits, terms, Path(folder) if folder else None, observer)
+        place = Path(folder) if folder else None
+        base, results = _run_all(original, protocol, splits, terms, place, observer)
         observer.stage(EVIDENCE_STAGE, 0, 1)
         warnings = tuple(said_of(warning, images.noun, images.classes) for warning in warnings)
         fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings, noun=images.noun)
+    forget_splits(place)
     return _dated(fronts, type(original.classifier.module).__name__, images, hashed.hashes)
 
 
@@ -100,7 +104,7 @@ def _run_all(
     results: list[EntryResult] = []
     base: ModelOutputs | None = None
     observer.stage(OUTPUTS, 0, 1)
-    original = _with_passes(original)
+    original = _with_passes(original, kept_passes(folder))
     for trunk in dict.fromkeys(entry.trunk for entry in protocol.entries):
         members = [entry for entry in protocol.entries if entry.trunk == trunk]
         started = time.perf_counter()
@@ -169,9 +173,9 @@ def open_compared(
     return ComparedModel(classifier, images, training, config)
 
 
-def _with_passes(model: ComparedModel) -> ComparedModel:
-    """The model with the fastest way to make passes."""
-    passes = choose_passes(model.classifier, model.images, model.config.batch_size)
+def _with_passes(model: ComparedModel, known: Passes | None = None) -> ComparedModel:
+    """The model with a known way to make passes, or with the fastest."""
+    passes = known or choose_passes(model.classifier, model.images, model.config.batch_size)
     return replace(model, classifier=passes.through(model.classifier), passes=passes)
 
 

@@ -2,42 +2,49 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from hessian_surgery.comparison.entries import Entry
+from hessian_surgery.comparison.kept_splits import DoneSplit, KeptSplits, Predictions
 from hessian_surgery.comparison.protocol import Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
 from hessian_surgery.errors import FileError, InputError
 
-# By budget, or under None for an entry that has no budgets: predictions for all images (N,), or why
-# there are none.
-Predictions: TypeAlias = dict[float | None, Tensor | str]
-
 
 def run_with_budgets(
-    entry: Entry, context: RunContext, budgets: Sequence[float | None], predict: Callable[[Split], Predictions]
+    entry: Entry,
+    context: RunContext,
+    budgets: Sequence[float | None],
+    predict: Callable[[Split], Predictions],
+    kept: KeptSplits | None = None,
 ) -> list[EntryResult]:
-    """Run an entry on every split, at every budget."""
+    """Run an entry on every split, at every budget; but for the splits that are `kept`."""
     count = len(context.splits)
     predicted = {budget: torch.full((count, len(context.base.labels)), -1) for budget in budgets}
     reasons: dict[float | None, dict[int, str]] = {budget: {} for budget in budgets}
-    started = time.perf_counter()
-    context.observer.stage(entry.name, 0, count)
+    done = [] if kept is None else kept.load(budgets)[:count]
+    context.observer.stage(entry.name, len(done), count)
     for i, split in enumerate(context.splits):
-        for budget, found in predict(split).items():
+        if i == len(done):
+            started = time.perf_counter()
+            done.append(DoneSplit(predict(split), time.perf_counter() - started))
+            if kept is not None:
+                kept.save(done)
+        for budget, found in done[i].predicted.items():
             if isinstance(found, str):
                 reasons[budget][i] = found
             else:
                 predicted[budget][i] = found.cpu()
         context.observer.stage(entry.name, i + 1, count)
-    seconds = context.seconds_before + (time.perf_counter() - started) / count
+    seconds = context.seconds_before + sum(split.seconds for split in done) / count
     return [EntryResult(entry.name, budget, predicted[budget], reasons[budget], seconds) for budget in budgets]
 
 
-def run_without_budget(entry: Entry, context: RunContext, predict: Callable[[Split], Tensor]) -> EntryResult:
+def run_without_budget(
+    entry: Entry, context: RunContext, predict: Callable[[Split], Tensor], kept: KeptSplits | None = None
+) -> EntryResult:
     """Run an entry that has a single point."""
 
     def predict_point(split: Split) -> Predictions:
@@ -48,7 +55,7 @@ def run_without_budget(entry: Entry, context: RunContext, predict: Callable[[Spl
         except InputError as reason:
             return {None: str(reason)}
 
-    (result,) = run_with_budgets(entry, context, (None,), predict_point)
+    (result,) = run_with_budgets(entry, context, (None,), predict_point, kept)
     return result
 
 

@@ -12,7 +12,8 @@ from hessian_surgery.baselines.model_edits import ChainState, Edit, WeightStep, 
 from hessian_surgery.baselines.posthoc import Offer
 from hessian_surgery.comparison.compared_model import ComparedModel, predict_images
 from hessian_surgery.comparison.entries import WHOLE, Entry, posthoc_method
-from hessian_surgery.comparison.over_splits import Predictions, run_with_budgets, run_without_budget
+from hessian_surgery.comparison.kept_splits import Predictions
+from hessian_surgery.comparison.over_splits import run_with_budgets, run_without_budget
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
 from hessian_surgery.comparison.whole_operations import operate_in_place, run_whole
@@ -21,11 +22,11 @@ from hessian_surgery.types import Progress
 
 
 def run_entry(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:
-    """Run one entry on every split; a training at its end saves its state in `folder`."""
+    """Run one entry on every split; `folder` keeps what a killed comparison goes on from."""
     if entry.last:
         return _run_trained(entry, context, model, folder)
     if entry.methods and entry.methods[0] in WHOLE:
-        return run_whole(entry, context, model)
+        return run_whole(entry, context, model, folder)
     return run_from_outputs(entry, context)
 
 

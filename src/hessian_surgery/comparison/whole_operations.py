@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from hessian_surgery.comparison.compared_model import ComparedModel, predict_images
 from hessian_surgery.comparison.entries import OPERATIONS, Entry
-from hessian_surgery.comparison.over_splits import Predictions, failed_result, run_with_budgets, run_without_budget
+from hessian_surgery.comparison.kept_splits import Predictions, keep_splits
+from hessian_surgery.comparison.over_splits import failed_result, run_with_budgets, run_without_budget
 from hessian_surgery.comparison.protocol import Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
 from hessian_surgery.data.checks import require_images
@@ -27,11 +29,11 @@ from hessian_surgery.paper.config import as_loop
 NO_BUDGET = "an operation needs a budget of 0 or more"
 
 
-def run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[EntryResult]:
-    """Run a whole operation on each split's calibration images."""
+def run_whole(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:
+    """Run a whole operation on each split's calibration images; `folder` keeps those done."""
     (name,) = entry.methods
     if name in OPERATIONS:
-        return _run_operation(entry, context, model)
+        return _run_operation(entry, context, model, folder)
     places = {id(split): i for i, split in enumerate(context.splits)}
 
     def predict(split: Split) -> Tensor:
@@ -43,7 +45,8 @@ def run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[E
             run(algorithm_of(problem.config), problem, _Iterations(report, problem.config.total_iterations))
             return predict_images(model)
 
-    return [run_without_budget(entry, context, predict)]
+    kept = keep_splits(folder, entry.name, model, as_loop(model.config), context.protocol)
+    return [run_without_budget(entry, context, predict, kept)]
 
 
 def operate_in_place(
@@ -88,7 +91,7 @@ class _Iterations(Observer):
         self._report(record.iteration / (self._iterations + 1))
 
 
-def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> list[EntryResult]:
+def _run_operation(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:
     """Run the default operation on each split, at every budget that is not negative."""
     (name,) = entry.methods
     budgets = [budget for budget in context.protocol.budgets if budget >= 0]
@@ -111,7 +114,8 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
             for budget, step in steps.items()
         }
 
-    return run_with_budgets(entry, context, budgets, predict)
+    kept = keep_splits(folder, entry.name, model, config, context.protocol)
+    return run_with_budgets(entry, context, budgets, predict, kept)
 
 
 def _find_steps(

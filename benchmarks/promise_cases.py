@@ -89,6 +89,11 @@ def measured(problem: Problem, setting: Setting, number: int, **operation: Any) 
     return run, outcome, np.stack([before, after])
 
 
+def config_of(setting: Setting, number: int, **options: Any) -> hs.SurgeryConfig:
+    """The default settings, with options and with the directions that the setting names, if any."""
+    return hs.SurgeryConfig(seed=number, **options, **{k: v for k, v in setting.items() if k == "directions"})
+
+
 def parts(problem: Problem, setting: Setting, number: int) -> dict[str, hs.LabelledSet]:
     """Calibration and held-out images of a run."""
     heldout = setting.get("heldout", max(setting["per_class"], HELDOUT))
@@ -141,7 +146,7 @@ def null_run(setting: Setting, number: int) -> Run:
     """A default operation where there is nothing to gain."""
     problem = equal_problem()
     images = parts(problem, setting, number)
-    return measured(problem, setting, number, **images, config=hs.SurgeryConfig(seed=number))[0]
+    return measured(problem, setting, number, **images, config=config_of(setting, number))[0]
 
 
 def null_summary(_: Setting, runs: list[Run]) -> Figures:
@@ -153,7 +158,7 @@ def unequal_run(setting: Setting, number: int) -> Run:
     """A default operation on a model whose true σ is about 6 pp."""
     problem = unequal_problem([number, MAKE])
     images = parts(problem, setting, number)
-    config = hs.SurgeryConfig(seed=number, budget=setting["budget"])
+    config = config_of(setting, number, budget=setting["budget"])
     return measured(problem, setting, number, **images, config=config)[0]
 
 
@@ -161,7 +166,7 @@ def skewed_run(setting: Setting, number: int) -> Run:
     """The same with a few frequent and many rare classes, as many of each in both sets."""
     problem = skewed_problem([number, MAKE])
     images = parts(problem, setting | {"heldout": setting["per_class"]}, number)
-    config = hs.SurgeryConfig(seed=number, budget=setting["budget"])
+    config = config_of(setting, number, budget=setting["budget"])
     return measured(problem, setting, number, **images, config=config)[0]
 
 
@@ -181,7 +186,7 @@ def targets_run(setting: Setting, number: int) -> Run:
     others = [name for name in NAMES if name not in wanted]
     chosen = np.random.default_rng([number, CHOOSE]).choice(others, size=3, replace=False).tolist()
     protect = tuple(chosen) if number // 2 % 2 else ()
-    config = hs.SurgeryConfig(seed=number, targets=wanted, protect=protect, max_drop=MAX_DROP)
+    config = config_of(setting, number, targets=wanted, protect=protect, max_drop=MAX_DROP)
     images = parts(problem, setting, number)
     try:
         run, outcome, truth = measured(problem, setting, number, **images, config=config)
@@ -216,7 +221,7 @@ def folds_run(setting: Setting, number: int) -> Run:
     """All images in five folds, and beside it half of them held out."""
     problem = unequal_problem([number, MAKE])
     images = problem.draw(setting["per_class"], [number, CALIBRATE])
-    config = hs.SurgeryConfig(seed=number)
+    config = config_of(setting, number)
     calibration, heldout = hs.stratified_split(images, seed=number)
     half, _, _ = measured(problem, setting, number, calibration_data=calibration, heldout_data=heldout, config=config)
     run, _, _ = measured(problem, setting, number, calibration_data=images, folds=FOLDS, config=config)
@@ -234,7 +239,7 @@ def folds_summary(setting: Setting, runs: list[Run]) -> Figures:
     return figures
 
 
-def digits_run(_: Setting, seed: int) -> Run:
+def digits_run(setting: Setting, seed: int) -> Run:
     """The demo; truth is not known, so held-out images stand for it."""
     net, data = digits_net(seed)
     started = time.process_time()
@@ -243,7 +248,7 @@ def digits_run(_: Setting, seed: int) -> Run:
         training_data=data.training,
         calibration_data=data.calibration,
         heldout_data=data.heldout,
-        config=hs.SurgeryConfig(seed=seed),
+        config=config_of(setting, seed),
     )
     before, after = outcome.findings.heldout.metrics()
     return {

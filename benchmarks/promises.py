@@ -78,9 +78,10 @@ def simulate(name: str, settings: list[Setting], runs: int, pool: Any) -> Iterat
         yield row_name(setting), {"setting": setting, "figures": case.summary(setting, done), "runs": done}
 
 
-def chosen_settings(case: Case, sizes: list[int] | None) -> list[Setting]:
-    """The rows of a case, or those with one of the sizes."""
-    return [row for row in case.settings if not sizes or row.get("per_class", sizes[0]) in sizes]
+def chosen_settings(case: Case, sizes: list[int] | None, directions: str | None) -> list[Setting]:
+    """The rows of a case, or those with one of the sizes; along other directions, if named."""
+    other = {"directions": directions} if directions else {}
+    return [row | other for row in case.settings if not sizes or row.get("per_class", sizes[0]) in sizes]
 
 
 def show(name: str, row: str, content: dict[str, Any]) -> None:
@@ -108,6 +109,7 @@ def main() -> None:
     parser.add_argument("--cases", default=",".join(CASES), help="which to run; the file keeps the others")
     parser.add_argument("--runs", type=int, default=100, help="of each row; digits has eight")
     parser.add_argument("--sizes", help="only rows with these images per class, such as 100,300")
+    parser.add_argument("--directions", help="rows along other directions than the default's, such as refit")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
@@ -116,7 +118,7 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(given.processes, one_thread) as pool:
         for name in given.cases.split(","):
             made_with = {"version": hs.__version__, "torch": torch.__version__, "python": platform.python_version()}
-            for row, content in simulate(name, chosen_settings(CASES[name], sizes), given.runs, pool):
+            for row, content in simulate(name, chosen_settings(CASES[name], sizes, given.directions), given.runs, pool):
                 show(name, row, content)
                 results.setdefault(name, {})[row] = content | {"made with": made_with}
                 save(given.out, results)

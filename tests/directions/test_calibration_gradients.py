@@ -11,6 +11,7 @@ from hessian_surgery.directions.family import Probe, join, probe_directions
 from hessian_surgery.evidence.accuracies import logit_unit
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.operation import proposal
+from hessian_surgery.operation.find_directions import find_directions
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
 
@@ -87,7 +88,7 @@ def test_a_measured_step_moves_each_half_along_what_it_sees():
     model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)).eval()
     problem = prepare(model, points(60, 1), points(120, 0), hs.SurgeryConfig())[0]
     logits = compute_logits(problem.classifier, problem.calibration_data)
-    directions = proposal.find_directions(problem, logits, None, Observer())
+    directions, _ = find_directions(problem, logits, None, Observer())
     coefficients = np.linspace(-0.3, 0.4, len(directions))
     found = proposal.after_coefficients(problem, directions)(coefficients, torch.arange(0, 360, 7))
     for side in (0, 1):

@@ -71,12 +71,15 @@ def test_saved_bytes_are_counted_once_and_without_weights():
 
 
 @pytest.mark.parametrize("crossed", [False, True])
-def test_a_default_operation_costs_gradients_and_passes(trained, digits_parts, digits_images, monkeypatch, crossed):
+@pytest.mark.parametrize("refit", [False, True])
+def test_a_default_operation_costs_gradients_and_passes(
+    trained, digits_parts, digits_images, monkeypatch, crossed, refit
+):
     """Counts the images that go forward and back; no Hessian product is made.
 
     With a hundred images of a typical class, the calibration images have gradients too.
     """
-    config = hs.SurgeryConfig(budget=0.01)
+    config = hs.SurgeryConfig(budget=0.01, directions="refit" if refit else "class-gradients")
     data = digits_images if crossed else digits_parts.calibration
     expected = estimate_cost(hs.Classifier(trained), digits_parts.training, data, config)
     problem, _ = prepare(trained, digits_parts.training, data, config)
@@ -100,17 +103,19 @@ def test_a_default_operation_costs_gradients_and_passes(trained, digits_parts, d
     assert [record.accepted for record in observer.records] == [True]
     assert len(observer.records[0].responses.directions) == expected.directions + 10  # the biases cost nothing
     assert expected.products == 0
-    assert expected.directions == (20 if crossed else 10)
+    assert expected.directions == (20 if crossed else 10) + refit
     assert expected.gradients == counted["gradients"] == len(problem.gradient_data)
     assert expected.backward == crossed
     assert expected.backward * len(data) == counted["back"]
-    # Differences; the logits before and after; the report's last; six fits for each objective.
-    assert expected.passes == (20 + 1 if crossed else 10) + 2 + 1 + 2 * 6
+    # Differences, features; the logits before and after; the report's last; six fits for each
+    # objective and start.
+    directions, measured = (20 + 1 if crossed else 10) + refit, 12 if refit else 6
+    assert expected.passes == directions + 2 + 1 + 2 * measured
     assert expected.images == expected.passes * len(data)
     assert counted["forward"] == (expected.passes - 2) * len(data) + 2  # two images tell where the head is
     assert config.iterations == 1
     again = estimate_cost(hs.Classifier(trained), digits_parts.training, data, replace(config, iterations=2))
-    assert again.passes == 2 * ((20 + 1 if crossed else 10) + 2) + 1 + 3 * 6
+    assert again.passes == 2 * (directions + 2) + 1 + 3 * measured
 
 
 def test_a_recalibration_takes_one_more_pass(trained, digits_parts, monkeypatch):

@@ -8,7 +8,7 @@ from conftest import logits_at, make_surrogate
 from hessian_surgery.operation.coefficient_fit import PRICES, SHARES
 from hessian_surgery.operation.crossfit import cross_fit
 from hessian_surgery.operation.goal import Goal
-from hessian_surgery.operation.ladder import TAUS, climb, prior_shift
+from hessian_surgery.operation.ladder import TAUS, Origin, climb, prior_shift
 
 FREE = Goal("sigma", 0.0, np.full(3, -np.inf))
 COUNTS = torch.tensor([600, 300, 100])
@@ -96,3 +96,48 @@ def test_a_target_never_ends_below_the_step_that_is_taken_without_it():
     without = free.choose(FREE).step
     assert any(without.coefficients)
     assert aimed.score(found.choose(aimed).step.rates) <= aimed.score(without.rates)
+
+
+def moved_origin(surrogate):
+    """Part of the way along the last direction."""
+    coefficients = np.eye(5)[4] * 0.4
+    return Origin(coefficients, logits_at(surrogate, coefficients) - surrogate.logits)
+
+
+def test_from_an_origin_the_same_families_start_once_more():
+    """Each step is what it would be for a network that is there already, seen from here."""
+    surrogate = made_up()
+    origin = moved_origin(surrogate)
+    asked = []
+
+    def after(coefficients, positions):
+        asked.append(coefficients)
+        return logits_at(surrogate, coefficients)[positions]
+
+    found = climb(surrogate, FREE, after, training_counts=COUNTS, origin=origin)
+    plain = climb(surrogate, FREE, after, training_counts=COUNTS)
+    assert [len(rung) for rung in found.rungs] == 2 * [len(rung) for rung in plain.rungs]
+    for one, other in zip(found.rungs[:4], plain.rungs, strict=True):
+        assert [step.coefficients.tolist() for step in one] == [step.coefficients.tolist() for step in other]
+
+    there = replace(surrogate, logits=surrogate.logits + origin.changes)
+    asked.clear()
+    own = climb(there, FREE, lambda c, i: after(origin.coefficients + c, i), training_counts=COUNTS)
+    for one, other in zip(found.rungs[4:], own.rungs, strict=True):
+        for step, same in zip(one, other, strict=True):
+            assert step.coefficients.tolist() == pytest.approx((origin.coefficients + same.coefficients).tolist())
+            assert torch.equal(step.answers, same.answers)
+    (just,) = found.rungs[4]
+    assert torch.equal(just.answers, logits_at(surrogate, origin.coefficients).argmax(dim=1))
+
+
+def test_an_origin_and_targets():
+    surrogate = made_up()
+    origin = moved_origin(surrogate)
+    aimed = replace(FREE, targets={2: 0.9})
+    after = lambda c, i: logits_at(surrogate, c)[i]  # noqa: E731
+    found = climb(surrogate, aimed, after, training_counts=COUNTS, origin=origin)
+    free = climb(surrogate, FREE, after, training_counts=COUNTS, origin=origin)
+    assert [len(rung) for rung in found.rungs] == [1, len(TAUS), *2 * [2 * len(PRICES) * len(SHARES)]] * 2
+    for one, other in zip(found.without_targets.rungs, free.rungs, strict=True):
+        assert [step.coefficients.tolist() for step in one] == [step.coefficients.tolist() for step in other]

@@ -12,6 +12,7 @@ OPERATIONS: dict[str, Family] = {
     "operate": "class-gradients",
     "operate:spikes": "spikes",
     "operate:both": "both",
+    "operate:refit": "refit",
 }
 # Whole operations, all iterations: the default operation and the paper's loop.
 WHOLE = (*OPERATIONS, "loop")

@@ -13,7 +13,7 @@ from hessian_surgery.parse_numbers import parse_accuracy, parse_amount
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.type_check import require_types
 
-Family: TypeAlias = Literal["class-gradients", "spikes", "both", "biases"]
+Family: TypeAlias = Literal["class-gradients", "spikes", "both", "biases", "refit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,11 @@ class OperationConfig(ABC):
         """Whether the operation moves along class gradients."""
 
     @property
+    def uses_refit(self) -> bool:
+        """Whether steps may start from a refitted head."""
+        return False
+
+    @property
     def alone(self) -> tuple[str, ...]:
         """Classes that share no direction with others, however many classes there are."""
         return ()
@@ -114,7 +119,8 @@ class SurgeryConfig(OperationConfig):
 
     Attributes:
         directions: what the weights move along, beside the head's biases: class gradients, spikes,
-            or both; "biases" for nothing beside them, which takes a few forward passes.
+            or both; "refit" for class gradients and the head fitted again; "biases" for nothing
+            beside them, which takes a few forward passes.
         budget: accuracy that may be given up against the starting model, as a fraction.
         targets: accuracies to reach, by class name.
         protect: names of the protected classes; by default the strong ones.
@@ -152,7 +158,12 @@ class SurgeryConfig(OperationConfig):
     @property
     def uses_gradients(self) -> bool:
         """Whether the operation moves along class gradients."""
-        return self.directions in ("class-gradients", "both")
+        return self.directions in ("class-gradients", "both", "refit")
+
+    @property
+    def uses_refit(self) -> bool:
+        """Whether steps may start from a refitted head."""
+        return self.directions == "refit"
 
     @property
     def alone(self) -> tuple[str, ...]:

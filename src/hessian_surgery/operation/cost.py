@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from hessian_surgery.curvature.lanczos import STEPS_PER_SPIKE
 from hessian_surgery.curvature.memory import GRAPH_FACTOR, Room, free_room, input_bytes, saved_bytes
@@ -20,6 +21,7 @@ from hessian_surgery.model.parameters import ParameterSpace, parameter_space
 from hessian_surgery.model.passes import FEWEST, SIZES
 from hessian_surgery.model.passes import SHORTEST as SHORTEST_PASS
 from hessian_surgery.operation.algorithms import algorithm_of
+from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.memory_stages import (
     GPU_LIBRARIES,
@@ -31,6 +33,7 @@ from hessian_surgery.operation.memory_stages import (
     on_one_memory,
     spilled,
 )
+from hessian_surgery.operation.proposal import measured_rays
 from hessian_surgery.operation.stage_seconds import seconds_by_stage
 from hessian_surgery.operation.trial import Trial, try_passes
 from hessian_surgery.types import Progress
@@ -166,7 +169,7 @@ def try_operation(
     """Try the passes of an operation for a moment; see `try_passes`."""
     space = parameter_space(classifier.module, config.parameters)
     counts = _counts(calibration_data, config)
-    directions = sum(_gradient_rows(counts, config)[:2])
+    directions = sum(_gradient_rows(counts, config)[:2]) + config.uses_refit
     return try_passes(classifier, space, calibration_data, directions, config.batch_size, progress)
 
 
@@ -192,6 +195,12 @@ def check_memory(
 def _counts(data: LabelledSet, config: OperationConfig) -> torch.Tensor:
     """Calibration images of each class (C,)."""
     return data.counts if config.calibration_cap is None else data.counts.clamp(max=config.calibration_cap)
+
+
+def _width(classifier: Classifier, classes: int) -> int:
+    """How many features the head reads of an image: what the widest layer does that may be it."""
+    layers = [layer for layer in classifier.module.modules() if isinstance(layer, nn.Linear)]
+    return max((layer.in_features for layer in layers if layer.out_features >= classes), default=1)
 
 
 def _spikes(classes: int, config: OperationConfig) -> int:
@@ -229,9 +238,10 @@ def _size_up(
         state=sum(tensor.nbytes for tensor in classifier.module.state_dict().values()),
         gradients=rows,
         # Both halves of the calibration images share a direction.
-        directions=_spikes(classes, config) + sum(rows[:2]),
+        directions=_spikes(classes, config) + sum(rows[:2]) + config.uses_refit,
         uneven=len(training) > 0 and int(training.counts.min()) != int(training.counts.max()),
-        aims=2 if isinstance(config, SurgeryConfig) and config.targets else 1,
+        plans=measured_rays(config) // len(PRICES) if isinstance(config, SurgeryConfig) else 1,
+        features=4 * images * _width(classifier, classes) if config.uses_refit else 0,
         with_plan=config.algorithm == "default",
         recalibrated=config.recalibrate,
     )

@@ -18,7 +18,6 @@ from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.model.freed_memory import give_back
 from hessian_surgery.operation.class_bias import fit_class_bias
-from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.driver import Algorithm, Ending, Work, iterations_of
@@ -34,6 +33,7 @@ from hessian_surgery.operation.proposal import (
     decide,
     find_front,
     find_responses,
+    measured_rays,
     operation_goal,
     survey,
 )
@@ -268,11 +268,11 @@ def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
     crossed = len(rows) > 1
     gradients = sum(rows[:2])
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
-    # With targets, fits aim at them and at what comes after; the front has two aims of its own.
-    measured = (2 if config.targets else 1) * len(PRICES) * (config.iterations + 1)
+    # The front has as many rays of its own.
+    measured = measured_rays(config) * (config.iterations + 1)
     measured = measured if spikes + gradients > 0 else 0
     # The logits before the first step are the report's as well.
-    directions = math.ceil(share * (each * (spikes + gradients) + crossed))
+    directions = math.ceil(share * (each * (spikes + gradients) + crossed)) + config.uses_refit
     passes = config.iterations * (directions + 2) + 1 + math.ceil(share * measured)
     return Work(passes, backward=config.iterations * crossed)
 

@@ -2,10 +2,11 @@
 
 Few labels allow few coefficients. The smallest family has one: it moves every logit against the
 class's share of the training images, as logit adjustment does. The next has one for each class; the
-last has one for every direction.
+last has one for every direction. With a refitted head, the same families start there once more.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,9 +16,25 @@ from hessian_surgery.operation.choice import Candidates, make_candidates
 from hessian_surgery.operation.crossfit import AfterCoefficients, PredictedStep, Ray, cross_fit, predicted_step
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.surrogate import Surrogate
+from hessian_surgery.types import Array
 
+# Families of steps, from the smallest to the largest.
+Rungs: TypeAlias = list[list[PredictedStep]]
 # Shares of log-priors that a prior shift subtracts from the logits.
 TAUS = tuple(np.arange(1, 31) / 20)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A step that other steps start from: part of the way to a refitted head.
+
+    Attributes:
+        coefficients: of all directions (K,).
+        changes: the change of all logits (n, C) that it makes.
+    """
+
+    coefficients: Array
+    changes: Tensor
 
 
 def climb(
@@ -26,6 +43,7 @@ def climb(
     after: AfterCoefficients | None = None,
     *,
     training_counts: Tensor | None = None,
+    origin: Origin | None = None,
     seed: int = 0,
 ) -> Candidates:
     """All steps of all families, each predicted on images that it was not fitted to.
@@ -39,37 +57,74 @@ def climb(
         goal: what the fits aim at.
         after: measures a step by a forward pass; None if there are no directions.
         training_counts: training images of each class (C,), if they are known.
+        origin: where the same families start once more, above all others; None if nowhere.
         seed: fixes the folds and resamples.
     """
-    nothing = predicted_step(surrogate, np.zeros(surrogate.size), surrogate.logits.argmax(dim=1).cpu())
-    known: list[list[PredictedStep]] = [[nothing]]
-    if surrogate.shifts is not None and surrogate.scales is None and training_counts is not None:
-        known.append(_prior_shifts(surrogate, training_counts))
-    known = [rung for rung in known if rung]
-    fitted = _fitted(surrogate, goal, after, seed)
+    starts = [_Start(surrogate, np.zeros(surrogate.size), after)]
+    if origin is not None:
+        moved = replace(surrogate, logits=surrogate.logits + origin.changes)
+        starts.append(_Start(moved, origin.coefficients, after))
+    known = [start.known(training_counts) for start in starts]
+    fitted = [start.fitted(goal, seed) for start in starts]
     if not goal.targets:
-        return make_candidates([*known, *fitted], surrogate.labels, surrogate.classes, seed, surrogate.probabilities)
+        return _candidates(surrogate, known, fitted, seed)
     # Steps fitted to what comes after the targets too: a target must not cost what they give.
-    free = _fitted(surrogate, replace(goal, targets={}), after, seed)
-    joined = [[*aimed, *others] for aimed, others in zip(fitted, free, strict=True)]
-    every, without = (
-        make_candidates([*known, *rungs], surrogate.labels, surrogate.classes, seed, surrogate.probabilities)
-        for rungs in (joined, free)
-    )
+    free = [start.fitted(replace(goal, targets={}), seed) for start in starts]
+    pairs = [zip(aimed, others, strict=True) for aimed, others in zip(fitted, free, strict=True)]
+    joined = [[[*aimed, *others] for aimed, others in pair] for pair in pairs]
+    every, without = (_candidates(surrogate, known, rungs, seed) for rungs in (joined, free))
     return replace(every, without_targets=without)
 
 
-def _fitted(surrogate: Surrogate, goal: Goal, after: AfterCoefficients | None, seed: int) -> list[list[PredictedStep]]:
-    """The rungs that are fitted to a goal: biases, and all directions."""
-    rungs = []
-    if surrogate.exact:
-        rays = cross_fit(surrogate.without_directions(), goal, seed)
-        rungs.append(_padded([ray.followed() for ray in rays], surrogate.size))
-    if surrogate.exact < surrogate.size:
-        rays = cross_fit(surrogate, goal, seed)
-        rays = rays if after is None else [ray.measured(after) for ray in rays]
-        rungs.append([step for ray in rays for step in ray.steps()])
-    return rungs
+def _candidates(surrogate: Surrogate, known: list[Rungs], fitted: list[Rungs], seed: int) -> Candidates:
+    """The rungs of all starts, one start above the other."""
+    rungs = [rung for own, others in zip(known, fitted, strict=True) for rung in (*own, *others)]
+    return make_candidates(rungs, surrogate.labels, surrogate.classes, seed, surrogate.probabilities)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where steps start.
+
+    Attributes:
+        surrogate: the linear model there.
+        coefficients: how it is reached (K,).
+        after: measures a step from the present weights; None if there are no directions.
+    """
+
+    surrogate: Surrogate
+    coefficients: Array
+    after: AfterCoefficients | None
+
+    def known(self, training_counts: Tensor | None) -> Rungs:
+        """The rungs that need no fit: just the start, and prior shifts from there."""
+        surrogate = self.surrogate
+        just = predicted_step(surrogate, np.zeros(surrogate.size), surrogate.logits.argmax(dim=1).cpu())
+        rungs = [[just]]
+        if surrogate.shifts is not None and surrogate.scales is None and training_counts is not None:
+            rungs.append(_prior_shifts(surrogate, training_counts))
+        return self._moved([rung for rung in rungs if rung])
+
+    def fitted(self, goal: Goal, seed: int) -> Rungs:
+        """The rungs that are fitted to a goal: biases, and all directions."""
+        surrogate = self.surrogate
+        rungs = []
+        if surrogate.exact:
+            rays = cross_fit(surrogate.without_directions(), goal, seed)
+            rungs.append(_padded([ray.followed() for ray in rays], surrogate.size))
+        if surrogate.exact < surrogate.size:
+            rays = cross_fit(surrogate, goal, seed)
+            rays = rays if self.after is None else [ray.measured(self._after) for ray in rays]
+            rungs.append([step for ray in rays for step in ray.steps()])
+        return self._moved(rungs)
+
+    def _after(self, coefficients: Array, positions: Tensor) -> Tensor:
+        assert self.after is not None  # its caller has seen to it
+        return self.after(self.coefficients + coefficients, positions)
+
+    def _moved(self, rungs: Rungs) -> Rungs:
+        """The steps as seen from the present weights."""
+        return [[replace(step, coefficients=self.coefficients + step.coefficients) for step in rung] for rung in rungs]
 
 
 def prior_shift(training_counts: Tensor, outputs: int) -> Tensor:

@@ -79,7 +79,9 @@ class Sizes:
         gradients: rows of gradients in each family: of training images, of each calibration half.
         directions: directions with logit changes, K'.
         uneven: whether classes differ in training images, so that there are prior shifts.
-        aims: what fits aim at: one thing, or with targets two.
+        plans: how often all families are fitted: with targets for two aims, and from a refitted
+            head once more.
+        features: bytes of what the head reads of all images, if it is fitted again; else 0.
         basis: bytes of the Lanczos basis and of spikes that are kept.
         basis_place: where these are.
         graph: bytes of the graph of a Hessian batch.
@@ -105,7 +107,8 @@ class Sizes:
     gradients: tuple[int, ...]
     directions: int
     uneven: bool
-    aims: int = 1
+    plans: int = 1
+    features: int = 0
     basis: int = 0
     basis_place: Place = "device"
     graph: int = 0
@@ -130,8 +133,9 @@ class Sizes:
 
     @property
     def steps(self) -> int:
-        """Candidates of one aim: nothing, prior shifts, biases, all directions."""
-        return 1 + self.uneven * len(TAUS) + 2 * self.aims * len(PRICES) * len(SHARES)
+        """Candidates: nothing, prior shifts, biases, all directions; these from each start."""
+        starts = 2 if self.features else 1
+        return starts * (1 + self.uneven * len(TAUS)) + 2 * self.plans * len(PRICES) * len(SHARES)
 
 
 def memory_by_stage(sizes: Sizes, room: Room) -> tuple[StageMemory, ...]:
@@ -185,7 +189,12 @@ def _rows(sizes: Sizes, left: Room) -> list[Part]:
         left = _left(left, found[-2:])
     # They are joined: once by family, once all together.
     changes = sizes.directions * sizes.modelled
-    return [*found, Part("logits", 2 * changes, place_rows(changes, left))]
+    found.append(Part("logits", 2 * changes, place_rows(changes, left)))
+    if sizes.features:
+        # A refitted head, seen from each half; what it changes.
+        found.append(Part("copies of weights", 2 * sizes.vector, "device"))
+        found.append(Part("logits", FLOAT * sizes.images * sizes.classes, "device"))
+    return found
 
 
 def _directions_work(sizes: Sizes) -> list[Part]:
@@ -195,7 +204,9 @@ def _directions_work(sizes: Sizes) -> list[Part]:
     passes = sizes.gradient + sizes.freed
     gradient = _passing(passes, 2 * sizes.vector) if sizes.gradients else []
     slope = [*_passing(sizes.slope, sizes.vector), logits]
-    return max(gradient, slope, key=_total)
+    # All features, those of a half, and the same in other units.
+    refit = [Part("logits", 2 * sizes.features, "device")]
+    return max(gradient, slope, refit, key=_total)
 
 
 def _passing(activations: int, vectors: int) -> list[Part]:
@@ -211,7 +222,7 @@ def _plan(sizes: Sizes, kept: list[Part]) -> list[StageMemory]:
     """Fits, forward passes, and the choice among candidates; then again for the other aim."""
     # Values, one copy filled up and one gathered by class; weights of images.
     fits = FOLDS * len(PRICES) * (3 * sizes.modelled + 2 * FLOAT * sizes.images)
-    rays = 2 * sizes.aims * len(PRICES) * sizes.modelled
+    rays = 2 * sizes.plans * len(PRICES) * sizes.modelled
     kept = [*kept, Part("fits", rays + 4 * sizes.modelled, "device")]
     answers = sizes.steps * sizes.images * LONG
     drawn = RESAMPLES * sizes.steps * sizes.classes * FLOAT

@@ -10,25 +10,19 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.curvature.lanczos import Spectrum
-from hessian_surgery.directions.biases import bias_directions
-from hessian_surgery.directions.calibration_gradients import calibration_gradients, gradient_rows
-from hessian_surgery.directions.class_gradients import class_gradients
-from hessian_surgery.directions.class_groups import find_groups
-from hessian_surgery.directions.family import Directions, Probe, join
+from hessian_surgery.directions.family import Directions
 from hessian_surgery.directions.logit_changes import logits_after_steps
-from hessian_surgery.directions.moving import moving_images
-from hessian_surgery.directions.spikes import spike_directions
 from hessian_surgery.distributed import agreed
 from hessian_surgery.evidence.accuracies import TEMPERATURE, logit_unit
 from hessian_surgery.evidence.deciles import MANY_CLASSES
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.freed_memory import give_back
-from hessian_surgery.model.head import find_head
 from hessian_surgery.operation.choice import Candidates
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.criteria_goal import aim_at_criteria
 from hessian_surgery.operation.crossfit import FOLDS, AfterCoefficients, PredictedStep
+from hessian_surgery.operation.find_directions import find_directions, find_spikes
 from hessian_surgery.operation.front import predict_front
 from hessian_surgery.operation.gain import estimate_gain
 from hessian_surgery.operation.goal import Goal, Target
@@ -100,8 +94,8 @@ def _survey(
         if iteration > 1:
             logits = compute_logits(problem.classifier, problem.calibration_data, problem.batch_size)
         logits = logits.to(problem.space.device)
-        spikes = _find_spikes(problem, iteration, observer)
-        directions = find_directions(problem, logits, spikes, observer)
+        spikes = find_spikes(problem, iteration, observer)
+        directions, origin = find_directions(problem, logits, spikes, observer)
         give_back()
     with timed(seconds, "plan"):
         observer.stage("plan", 0, 1)
@@ -109,8 +103,9 @@ def _survey(
         candidates_for = partial(
             climb,
             surrogate,
-            after=_told(after_coefficients(problem, directions), bool(config.targets), observer),
+            after=_told(after_coefficients(problem, directions), measured_rays(config), observer),
             training_counts=problem.training_counts,
+            origin=origin,
             seed=config.seed,
         )
         return Survey(directions, surrogate, candidates_for(goal), candidates_for, spikes)
@@ -132,55 +127,6 @@ def operation_goal(problem: Problem[SurgeryConfig]) -> Goal:
     data = problem.calibration_data
     goal = starting_goal(problem.config, problem.base, data.counts.numpy(), data.classes)
     return goal if problem.criteria is None else aim_at_criteria(goal, problem.criteria, problem.base, data.classes)
-
-
-def _find_spikes(problem: Problem[SurgeryConfig], iteration: int, observer: Observer) -> Spectrum | None:
-    """The spikes at the present weights, if they are asked for."""
-    if problem.finder is None:
-        return None
-    observer.stage("spikes", 0, 1)
-    return problem.finder.find(iteration=iteration, progress=partial(observer.stage, "spikes"))
-
-
-def find_directions(
-    problem: Problem[SurgeryConfig], logits: Tensor, spikes: Spectrum | None, observer: Observer
-) -> Directions:
-    """What the config asks for at the present weights: biases, class gradients, spikes."""
-    config = problem.config
-    data = problem.calibration_data
-    done = count(1)
-    units = _direction_units(problem, spikes)
-    observer.stage("directions", 0, units)
-    probe = Probe(
-        problem.classifier,
-        problem.space,
-        data,
-        logits,
-        problem.batch_size,
-        lambda *_: observer.stage("directions", next(done), units),
-        moving_images(logits),
-    )
-    first, _ = next(data.batches(2, problem.classifier.device))
-    bias = bias_directions(probe, find_head(problem.classifier, first))
-    families = [] if bias is None else [bias]
-    if problem.gradient_data is not None:
-        groups = find_groups(probe, config.alone)
-        families.append(class_gradients(probe, problem.gradient_data, config.seed, groups))
-        crossed = calibration_gradients(probe, config.seed, groups)
-        families += [] if crossed is None else [crossed]
-    if spikes is not None:
-        families.append(spike_directions(probe, spikes))
-    return join(families)
-
-
-def _direction_units(problem: Problem[SurgeryConfig], spikes: Spectrum | None) -> int:
-    """How often progress is told while directions are found: for each gradient and each slope.
-
-    Both halves of the calibration images have gradients, and share a slope.
-    """
-    rows = gradient_rows(problem.calibration_data.counts, len(problem.config.alone))
-    gradients = 0 if problem.gradient_data is None else sum(rows) + sum(rows[:2])
-    return max(1, gradients + (0 if spikes is None else len(spikes)))
 
 
 def make_surrogate(problem: Problem[Any], logits: Tensor, directions: Directions) -> Surrogate:
@@ -226,12 +172,20 @@ def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCo
     return after
 
 
-def _told(after: AfterCoefficients, with_targets: bool, observer: Observer) -> AfterCoefficients:
+def measured_rays(config: SurgeryConfig) -> int:
+    """How many rays along directions a plan measures, with a pass over the moving images for each.
+
+    With targets, fits aim at them and at what comes after. All start from a refit once more.
+    """
+    return (2 if config.targets else 1) * (2 if config.uses_refit else 1) * len(PRICES)
+
+
+def _told(after: AfterCoefficients, rays: int, observer: Observer) -> AfterCoefficients:
     """The same, and an observer is told: fits count for one half of a plan, passes for the other.
 
     A front has as many passes: for the other aim; or for both, without the targets.
     """
-    passes = (2 if with_targets else 1) * len(PRICES) * FOLDS
+    passes = rays * FOLDS
     numbers = count()
 
     def told(coefficients: Array, positions: Tensor) -> Tensor:

@@ -45,8 +45,10 @@ def seconds_by_stage(
     }
     if sizes.with_plan:
         slopes = sizes.directions * (sizes.moving * trial.slope.seconds + MOVES * trial.vector)
-        each["directions"] = (1 - 1 / iterations) * forward + differentiated * trial.gradient.seconds + slopes
-        each["plan"] = sizes.aims * (measured + fits)
+        # The logits of a further iteration; the features that a head is fitted to.
+        again = (1 - 1 / iterations + (sizes.features > 0)) * forward
+        each["directions"] = again + differentiated * trial.gradient.seconds + slopes
+        each["plan"] = sizes.plans * (measured + fits)
         if operations == 1:
             each["front"] = each["plan"] / iterations  # in the first iteration only; folds have none
         each["measure"] = forward

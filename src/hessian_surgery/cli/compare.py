@@ -19,7 +19,7 @@ from hessian_surgery.cli.tables import print_fronts, print_seconds
 from hessian_surgery.comparison.advice import Advice, advise
 from hessian_surgery.comparison.compare import compare as compare_model
 from hessian_surgery.comparison.compare import compare_logits, open_compared
-from hessian_surgery.comparison.entries import DEFAULT
+from hessian_surgery.comparison.entries import DEFAULT, OPERATIONS
 from hessian_surgery.comparison.expected import expected_comparison
 from hessian_surgery.comparison.figure import draw_fronts
 from hessian_surgery.comparison.fronts import Fronts
@@ -182,8 +182,8 @@ def _why_none(method: str) -> str:
     """Why the advised method leaves no patch."""
     if method == "nothing":
         return "the model is best left as it is"
-    if method.startswith("operate"):
-        return "hessian-surgery operate makes it, with the same options"
+    if method in OPERATIONS:
+        return f"hessian-surgery operate --directions {OPERATIONS[method]} makes it, with the same options"
     return f"{method} changes more than the head's logits"
 
 

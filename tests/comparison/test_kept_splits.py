@@ -4,7 +4,7 @@ import torch
 import hessian_surgery as hs
 from hessian_surgery.comparison import whole_operations
 from hessian_surgery.comparison.compare import compare
-from hessian_surgery.comparison.kept_splits import DoneSplit, KeptSplits, kept_passes
+from hessian_surgery.comparison.kept_splits import DoneSplit, KeptSplits, forget_splits, kept_passes
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.errors import FileError
 from hessian_surgery.model.passes import Passes
@@ -53,7 +53,28 @@ def test_a_comparison_goes_on_after_its_last_split(compared, ends_after, tmp_pat
     assert len(calls) == 2
     assert fronts.predicted.keys() == whole.predicted.keys()
     assert all(torch.equal(fronts.predicted[name], found) for name, found in whole.predicted.items())
+    assert len(ends_after(0)) == 0
+    assert torch.equal(compared(tmp_path).predicted["operate@0.0"], whole.predicted["operate@0.0"])
+    forget_splits(tmp_path, ["operate"])
     assert not list(tmp_path.iterdir())
+
+
+def test_time_is_told_of_the_splits_that_are_left(compared, ends_after, tmp_path):
+    class Told(hs.Observer):
+        def __init__(self):
+            self.shares = []
+
+        def stage(self, name, done, total):
+            if name == "operate":
+                self.shares.append(done / total)
+
+    ends_after(1)
+    with pytest.raises(KeyboardInterrupt):
+        compared(tmp_path)
+    ends_after(9)
+    told = Told()
+    compared(tmp_path, observer=told)
+    assert told.shares == [0, 0.5, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +103,11 @@ def test_what_is_kept_comes_back(tmp_path):
 
 
 def test_passes_are_those_of_the_killed_comparison(tmp_path):
-    assert kept_passes(None) is None
-    assert kept_passes(tmp_path) is None
+    assert kept_passes(None, ["operate"]) is None
+    assert kept_passes(tmp_path, ["operate"]) is None
     kept = KeptSplits(tmp_path / "splits-operate.safetensors", "this one", PASSES)
     kept.save([DoneSplit({None: torch.tensor([0])}, 1.0)])
-    assert kept_passes(tmp_path) == PASSES
+    assert kept_passes(tmp_path, ["nothing", "operate"]) == PASSES
+    assert kept_passes(tmp_path, ["loop"]) is None
+    forget_splits(tmp_path, ["loop"])
+    assert kept.path.exists()

@@ -98,3 +98,15 @@ def test_in_folds_each_image_is_judged_by_a_class_bias_that_did_not_see_it(tmp_p
     assert simpler.metrics[0].sigma < outcome.findings.heldout.metrics()[0].sigma
     outcome.save(tmp_path / "run")
     assert torch.equal(load_findings(tmp_path / "run").simpler.images.before.nll, simpler.images.before.nll)
+
+
+def test_a_refit_beside_it_does_not_change_the_class_bias():
+    net, data = overconfident()
+    found = []
+    for directions in ("class-gradients", "refit"):
+        config = hs.SurgeryConfig(budget=0.01, directions=directions)
+        problem, _ = prepare(net, data["training_data"], data["calibration_data"], config)
+        goal = operation_goal(problem)
+        found.append(fit_class_bias(problem, survey(problem, 1, goal, {}, Observer()), goal))
+    assert any(found[0])
+    assert found[0] == pytest.approx(found[1])

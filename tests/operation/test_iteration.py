@@ -371,6 +371,30 @@ def test_an_operation_on_digits_keeps_its_limits_and_evens_out(trained, digits_p
     assert held[1].sigma < held[0].sigma
 
 
+def test_a_head_is_refitted_once(trained, digits_parts):
+    """After the first iteration it has seen every calibration image; progress ends at the whole."""
+    config = hs.SurgeryConfig(directions="refit")
+    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
+    told = []
+
+    class Told(Observer):
+        def stage(self, name, done, total):
+            told.append((done, total))
+
+    first, origin = find_directions(problem, problem.logits, None, Told(), 1)
+    assert first.labels[-1] == "refitted head"
+    assert np.flatnonzero(origin.coefficients).tolist() == [len(first) - 1]
+    assert told[-1][0] == told[-1][1]
+    second, none = find_directions(problem, problem.logits, None, Observer(), 2)
+    assert (second.labels, none) == (first.labels[:-1], None)
+
+
+def test_a_refit_without_a_head_is_refused_before_anything_is_measured(trained, digits_parts, monkeypatch):
+    monkeypatch.setattr(proposal, "survey", None)
+    with pytest.raises(hs.InputError, match="directions: a refit needs a linear head whose weights may move"):
+        operate(trained, digits_parts, hs.SurgeryConfig(directions="refit", parameters="features.*"))
+
+
 def test_protected_are_the_strong_or_the_named_classes_but_none_with_a_target():
     def protected(**choices):
         problem = posed(biased(), hs.SurgeryConfig(**choices))

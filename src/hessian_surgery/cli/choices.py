@@ -9,7 +9,7 @@ DATA = "digits, hf:DIR, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR,
 DATA_KINDS = ("digits", "hf:", "parquet:", "imagefolder:", "cifar10:", "cifar100:", "isic:")
 LOSSES = ("cross-entropy", "focal", "class-balanced", "label-smoothing", "class-weights")
 TARGETS = ("sigma", "worst")
-FAMILIES = ("class-gradients", "spikes", "both", "biases")
+FAMILIES = ("class-gradients", "spikes", "both", "biases", "refit")
 PRESETS = (
     "default",
     "loop",
@@ -42,6 +42,7 @@ METHODS = (
     "operate",
     "operate:spikes",
     "operate:both",
+    "operate:refit",
     "loop",
     "finetune",
     "focal",

@@ -23,6 +23,7 @@ from hessian_surgery.comparison.entries import DEFAULT, OPERATIONS
 from hessian_surgery.comparison.expected import expected_comparison
 from hessian_surgery.comparison.figure import draw_fronts
 from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.kept_splits import PREFIX, forget_splits
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
 from hessian_surgery.comparison.tables import to_markdown
 from hessian_surgery.data.labelled import LabelledSet
@@ -43,7 +44,7 @@ from hessian_surgery.weights.patch import patch_of
 from hessian_surgery.weights.tensorfile import save_tensors
 
 PATCH = "patch.safetensors"
-OUTPUT = Output("comparison", ("compare.json",), kept="training-")
+OUTPUT = Output("comparison", ("compare.json",), kept=("training-", PREFIX))
 
 
 def compare(options: CompareOptions) -> None:
@@ -174,6 +175,7 @@ def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any], opened: 
     fronts.outputs.save_logits(folder / "logits.safetensors")
     save_tensors(folder / "predictions.safetensors", {**fronts.predicted, "labels": fronts.outputs.labels})
     patched = write_advised(folder, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
+    forget_splits(folder, list(dict.fromkeys(row.name for row in fronts.rows)))
     write_json(folder / "compare.json", content)
     return patched
 
@@ -183,7 +185,7 @@ def _why_none(method: str) -> str:
     if method == "nothing":
         return "the model is best left as it is"
     if method in OPERATIONS:
-        return f"hessian-surgery operate --directions {OPERATIONS[method]} makes it, with the same options"
+        return f"hessian-surgery operate --directions {OPERATIONS[method]} makes it, with the same model and data"
     return f"{method} changes more than the head's logits"
 
 

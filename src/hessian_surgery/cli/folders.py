@@ -48,7 +48,7 @@ class Output:
     what: str
     names: tuple[str, ...]
     alone: bool = True
-    kept: str | None = None
+    kept: str | tuple[str, ...] | None = None
 
     def check(self, folder: Path) -> None:
         """Refuse a folder with files that this command did not leave unfinished there."""

@@ -15,7 +15,7 @@ from hessian_surgery.comparison.compared_model import OUTPUTS, ComparedModel, co
 from hessian_surgery.comparison.entries import Entry, family_of, require_logits_only
 from hessian_surgery.comparison.expected import EVIDENCE_STAGE, expected_comparison, expected_from_outputs
 from hessian_surgery.comparison.fronts import Fronts, make_fronts
-from hessian_surgery.comparison.kept_splits import forget_splits, kept_passes
+from hessian_surgery.comparison.kept_splits import kept_passes
 from hessian_surgery.comparison.over_splits import failed_result
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
@@ -83,12 +83,10 @@ def compare(
         warnings = find_shared(original, hashed)
         splits = protocol.make_splits(images)
         observer.expect(partial(expected_comparison, original, protocol, splits, terms))
-        place = Path(folder) if folder else None
-        base, results = _run_all(original, protocol, splits, terms, place, observer)
+        base, results = _run_all(original, protocol, splits, terms, Path(folder) if folder else None, observer)
         observer.stage(EVIDENCE_STAGE, 0, 1)
         warnings = tuple(said_of(warning, images.noun, images.classes) for warning in warnings)
         fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings, noun=images.noun)
-    forget_splits(place)
     return _dated(fronts, type(original.classifier.module).__name__, images, hashed.hashes)
 
 
@@ -104,7 +102,7 @@ def _run_all(
     results: list[EntryResult] = []
     base: ModelOutputs | None = None
     observer.stage(OUTPUTS, 0, 1)
-    original = _with_passes(original, kept_passes(folder))
+    original = _with_passes(original, kept_passes(folder, [entry.name for entry in protocol.entries]))
     for trunk in dict.fromkeys(entry.trunk for entry in protocol.entries):
         members = [entry for entry in protocol.entries if entry.trunk == trunk]
         started = time.perf_counter()

@@ -21,6 +21,7 @@ from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.ranks import present
 from hessian_surgery.stored import blamed_on, parse_json
 from hessian_surgery.type_check import built
+from hessian_surgery.version import __version__
 from hessian_surgery.weights.tensorfile import read_checked, read_metadata, save_checked, weights_sha256
 
 # What the names of these files start with; an entry's name follows.
@@ -103,29 +104,31 @@ def keep_splits(
         "part": protocol.part,
         "images": data_hash(model.images),
         "training": weights_sha256({"index": training.index, "labels": training.labels}),
+        "device": model.classifier.device.type,
+        "version": __version__,
     }
     return KeptSplits(_path(folder, name), fingerprint(choices, model.classifier.module, model.images), model.passes)
 
 
-def kept_passes(folder: Path | None) -> Passes | None:
-    """How the comparison that was killed made its passes; None if no split of it is kept.
+def kept_passes(folder: Path | None, names: Sequence[str]) -> Passes | None:
+    """How a killed comparison of these entries made its passes; None if no split of them is kept.
 
     Other passes round differently: the splits that are left would not be as they would have been.
     """
     found = None
     with together():
         if folder is not None and present().writes:
-            path = next(iter(sorted(folder.glob(f"{PREFIX}*"))), None)
+            path = next(filter(Path.exists, (_path(folder, name) for name in names)), None)
             found = None if path is None else _read_passes(path)
     return agreed(found)
 
 
-def forget_splits(folder: Path | None) -> None:
-    """Remove what is kept of a finished comparison."""
-    if folder is not None and present().writes:
-        for path in folder.glob(f"{PREFIX}*"):
+def forget_splits(folder: Path, names: Sequence[str]) -> None:
+    """Remove what is kept of these entries of a finished comparison."""
+    if present().writes:
+        for name in names:
             with suppress(OSError):
-                path.unlink(missing_ok=True)
+                _path(folder, name).unlink(missing_ok=True)
 
 
 def _read_passes(path: Path) -> Passes:

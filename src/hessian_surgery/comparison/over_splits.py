@@ -25,19 +25,22 @@ def run_with_budgets(
     predicted = {budget: torch.full((count, len(context.base.labels)), -1) for budget in budgets}
     reasons: dict[float | None, dict[int, str]] = {budget: {} for budget in budgets}
     done = [] if kept is None else kept.load(budgets)[:count]
-    context.observer.stage(entry.name, len(done), count)
+    known = len(done)
+    left = max(1, count - known)
+    context.observer.stage(entry.name, 0, left)
     for i, split in enumerate(context.splits):
         if i == len(done):
             started = time.perf_counter()
             done.append(DoneSplit(predict(split), time.perf_counter() - started))
             if kept is not None:
                 kept.save(done)
+            context.observer.stage(entry.name, i + 1 - known, left)
         for budget, found in done[i].predicted.items():
             if isinstance(found, str):
                 reasons[budget][i] = found
             else:
                 predicted[budget][i] = found.cpu()
-        context.observer.stage(entry.name, i + 1, count)
+    context.observer.stage(entry.name, left, left)
     seconds = context.seconds_before + sum(split.seconds for split in done) / count
     return [EntryResult(entry.name, budget, predicted[budget], reasons[budget], seconds) for budget in budgets]
 

@@ -34,7 +34,9 @@ def run_whole(entry: Entry, context: RunContext, model: ComparedModel, folder: P
     (name,) = entry.methods
     if name in OPERATIONS:
         return _run_operation(entry, context, model, folder)
-    places = {id(split): i for i, split in enumerate(context.splits)}
+    kept = keep_splits(folder, entry.name, model, as_loop(model.config), context.protocol)
+    known = 0 if kept is None else len(kept.load((None,)))
+    places = {id(split): i for i, split in enumerate(context.splits[known:])}
 
     def predict(split: Split) -> Tensor:
         def report(share: float) -> None:
@@ -45,7 +47,6 @@ def run_whole(entry: Entry, context: RunContext, model: ComparedModel, folder: P
             run(algorithm_of(problem.config), problem, _Iterations(report, problem.config.total_iterations))
             return predict_images(model)
 
-    kept = keep_splits(folder, entry.name, model, as_loop(model.config), context.protocol)
     return [run_without_budget(entry, context, predict, kept)]
 
 

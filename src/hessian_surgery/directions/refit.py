@@ -8,16 +8,16 @@ mean of the two.
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.directions.family import Directions, Probe, scaled_changes
-from hessian_surgery.distributed import agreed
+from hessian_surgery.distributed import agreed, together
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.head import Head, compute_features
 from hessian_surgery.model.head_fit import fit_head
+from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.model.temperature import fit_temperature
 from hessian_surgery.seeding import generator
 from hessian_surgery.types import Array
@@ -47,9 +47,8 @@ def refit_directions(probe: Probe, head: Head | None, seed: int = 0) -> Refit:
     Raises:
         InputError: there is no linear head, or its weights may not move.
     """
-    name = "" if head is None else f"{head.name}.weight".lstrip(".")
-    if head is None or name not in probe.space.names:
-        raise InputError("directions: a refit needs a linear head whose weights may move; give class-gradients")
+    head = require_refittable(head, probe.space)
+    name = f"{head.name}.weight".lstrip(".")
     data = probe.data
     device = probe.space.device
     features, _ = compute_features(probe.classifier, head, data, probe.batch_size)
@@ -58,7 +57,9 @@ def refit_directions(probe: Probe, head: Head | None, seed: int = 0) -> Refit:
     sides = stratified_folds(data.labels, 2, generator(seed, "sides"))
     places = [(sides == side).nonzero().squeeze(1).to(device) for side in (0, 1)]
     shifts = f"{head.name}.bias".lstrip(".") in probe.space.names
-    moves = agreed([_refitted(head, features[own], labels[own], len(data.classes), shifts) for own in places])
+    with together():
+        moves = [_refitted(head, features[own], labels[own], len(data.classes), shifts) for own in places]
+    moves = agreed(moves)
     seen = [tuple(part.to(device) for part in moves[1 - side]) for side in (0, 1)]
     changes = torch.empty(probe.logits.shape, device=device)
     for place, (weight, bias) in zip(places, seen, strict=True):
@@ -86,7 +87,18 @@ def refit_directions(probe: Probe, head: Head | None, seed: int = 0) -> Refit:
         combine=combine,
         moving=probe.moving,
     )
-    return Refit(directions, float(np.divide(1, scales[0], where=scales[0] > 0, out=np.zeros(()))), changes)
+    return Refit(directions, 1 / float(scales[0]) if scales[0] > 0 else 0.0, changes)
+
+
+def require_refittable(head: Head | None, space: ParameterSpace) -> Head:
+    """The head, if there is one whose weights may move.
+
+    Raises:
+        InputError: there is none.
+    """
+    if head is None or f"{head.name}.weight".lstrip(".") not in space.names:
+        raise InputError("directions: a refit needs a linear head whose weights may move; give class-gradients")
+    return head
 
 
 def _refitted(head: Head, features: Tensor, labels: Tensor, classes: int, shifts: bool) -> tuple[Tensor, Tensor]:
@@ -101,9 +113,9 @@ def _refitted(head: Head, features: Tensor, labels: Tensor, classes: int, shifts
     bias = features.new_zeros(len(weight)) if head.module.bias is None else head.module.bias.detach().to(features)
     temperature = fit_temperature(features @ weight.T + bias, labels)
     start = (weight / temperature, bias / temperature)
-    fitted = fit_head(features, labels, *start, PULL, classes)
+    fitted = fit_head(features, labels, *start, PULL, classes, shifts)
     moved, shifted = (temperature * (new - old) for new, old in zip(fitted, start, strict=True))
-    return moved.cpu(), (shifted if shifts else torch.zeros_like(shifted)).cpu()
+    return moved.cpu(), shifted.cpu()
 
 
 def _placed(probe: Probe, name: str, weight: Tensor, bias: Tensor) -> Tensor:

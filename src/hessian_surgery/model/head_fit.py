@@ -10,11 +10,11 @@ from hessian_surgery.types import Array
 
 
 def fit_head(
-    features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, pull: float, classes: int
+    features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, pull: float, classes: int, shifts: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Find the head (C, d), (C,) that minimizes class-balanced cross-entropy + pull/2 · ‖change‖².
 
-    The search starts at the present head, `weight` and `bias`.
+    The search starts at the present head, `weight` and `bias`. Without `shifts` the bias stays.
     """
     counts = torch.bincount(labels, minlength=classes)
     balance = torch.where(counts > 0, len(labels) / (classes * counts.clamp(min=1)), 0).to(features)
@@ -27,7 +27,9 @@ def fit_head(
     def objective(values: Array) -> tuple[float, Array]:
         change = torch.tensor(values, dtype=features.dtype, device=features.device, requires_grad=True)
         rows = change.view(outputs, width + 1)
-        logits = start + scaled @ rows[:, :width].T + rows[:, width]
+        logits = start + scaled @ rows[:, :width].T
+        if shifts:
+            logits = logits + rows[:, width]
         each = F.cross_entropy(logits, labels, reduction="none") * balance[labels]
         value = each.mean() + pull / 2 * change.square().sum()
         (slope,) = torch.autograd.grad(value, change)

@@ -1,6 +1,7 @@
 """Class bias under the operation's own goal and limits: what something simpler would do."""
 
 from dataclasses import replace
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -43,19 +44,19 @@ def _biases_only(problem: Problem[SurgeryConfig], found: Survey, goal: Goal) -> 
     candidates = found.candidates
     if surrogate.exact == surrogate.size:
         return surrogate, candidates
-    return surrogate, _without_last(candidates)
+    return surrogate, _first_rungs(candidates, surrogate.exact)
 
 
-def _without_last(candidates: Candidates) -> Candidates:
-    """The same without the largest family, the one with directions."""
-    rungs = candidates.rungs[:-1]
+def _first_rungs(candidates: Candidates, exact: int) -> Candidates:
+    """The families before the first one with steps beyond so many coefficients."""
+    rungs = tuple(takewhile(lambda rung: not any(step.coefficients[exact:].any() for step in rung), candidates.rungs))
     steps = sum(map(len, rungs))
     free = candidates.without_targets
     return replace(
         candidates,
         rungs=rungs,
         drawn=candidates.drawn[:, :steps],
-        without_targets=None if free is None else _without_last(free),
+        without_targets=None if free is None else _first_rungs(free, exact),
     )
 
 

@@ -198,9 +198,10 @@ def _counts(data: LabelledSet, config: OperationConfig) -> torch.Tensor:
 
 
 def _width(classifier: Classifier, classes: int) -> int:
-    """How many features the head reads of an image: what the widest layer does that may be it."""
+    """How many features the head reads of an image: as the narrowest layer that may be it does."""
     layers = [layer for layer in classifier.module.modules() if isinstance(layer, nn.Linear)]
-    return max((layer.in_features for layer in layers if layer.out_features >= classes), default=1)
+    heads = [layer for layer in layers if layer.out_features >= classes]
+    return min(heads, key=lambda layer: layer.out_features).in_features if heads else 1
 
 
 def _spikes(classes: int, config: OperationConfig) -> int:

@@ -34,7 +34,7 @@ def find_spikes(problem: Problem[SurgeryConfig], iteration: int, observer: Obser
 
 
 def find_directions(
-    problem: Problem[SurgeryConfig], logits: Tensor, spikes: Spectrum | None, observer: Observer
+    problem: Problem[SurgeryConfig], logits: Tensor, spikes: Spectrum | None, observer: Observer, iteration: int = 1
 ) -> tuple[Directions, Origin | None]:
     """What the config asks for at the present weights: biases, class gradients, spikes, a refit.
 
@@ -66,7 +66,8 @@ def find_directions(
         families += [] if crossed is None else [crossed]
     if spikes is not None:
         families.append(spike_directions(probe, spikes))
-    if not config.uses_refit:
+    # After a first iteration the head has been fitted to every calibration image.
+    if not config.uses_refit or iteration > 1:
         return join(families), None
     refit = refit_directions(probe, head, config.seed)
     directions = join([*families, refit.directions])
@@ -81,10 +82,10 @@ def _part_of_the_way(refit: Refit, size: int) -> Origin:
 
 
 def _direction_units(problem: Problem[SurgeryConfig], spikes: Spectrum | None) -> int:
-    """How often progress is told while directions are found: for each gradient and each slope.
+    """How often progress is told while directions are found: for each gradient, slope and refit.
 
     Both halves of the calibration images have gradients, and share a slope.
     """
     rows = gradient_rows(problem.calibration_data.counts, len(problem.config.alone))
     gradients = 0 if problem.gradient_data is None else sum(rows) + sum(rows[:2])
-    return max(1, gradients + (0 if spikes is None else len(spikes)))
+    return max(1, gradients + (0 if spikes is None else len(spikes)) + problem.config.uses_refit)

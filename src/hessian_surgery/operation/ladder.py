@@ -62,7 +62,7 @@ def climb(
     """
     starts = [_Start(surrogate, np.zeros(surrogate.size), after)]
     if origin is not None:
-        moved = replace(surrogate, logits=surrogate.logits + origin.changes)
+        moved = replace(surrogate, logits=surrogate.logits + origin.changes.to(surrogate.logits))
         starts.append(_Start(moved, origin.coefficients, after))
     known = [start.known(training_counts) for start in starts]
     fitted = [start.fitted(goal, seed) for start in starts]

@@ -95,7 +95,7 @@ def _survey(
             logits = compute_logits(problem.classifier, problem.calibration_data, problem.batch_size)
         logits = logits.to(problem.space.device)
         spikes = find_spikes(problem, iteration, observer)
-        directions, origin = find_directions(problem, logits, spikes, observer)
+        directions, origin = find_directions(problem, logits, spikes, observer, iteration)
         give_back()
     with timed(seconds, "plan"):
         observer.stage("plan", 0, 1)

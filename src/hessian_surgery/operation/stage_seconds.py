@@ -35,8 +35,9 @@ def seconds_by_stage(
     crossed = len(sizes.gradients) > 1
     differentiated = sizes.drawn + crossed * min(sizes.moving, TRAINING_IMAGES)
     fits = (2 if sizes.directions else 1) * FITS * EVALUATIONS * images * trial.fit.seconds
-    # Each half of the images sees a step of its own along crossed directions.
-    vectors = (1 + crossed) * FOLDS * sizes.directions * trial.vector
+    # Each half of the images sees a step of its own along crossed directions, and so does a refit.
+    refit = sizes.features > 0
+    vectors = (1 + (crossed or refit)) * FOLDS * sizes.directions * trial.vector
     measured = len(PRICES) * (sizes.moving * trial.forward.seconds + vectors) if sizes.directions else 0.0
     each = {
         # Batch sizes are tried for as long as a pass, at most.
@@ -44,9 +45,9 @@ def seconds_by_stage(
         "spikes": products * GRADIENTS_PER_PRODUCT * sizes.hessian_images * trial.gradient.seconds,
     }
     if sizes.with_plan:
-        slopes = sizes.directions * (sizes.moving * trial.slope.seconds + MOVES * trial.vector)
+        slopes = (sizes.directions - refit) * (sizes.moving * trial.slope.seconds + MOVES * trial.vector)
         # The logits of a further iteration; the features that a head is fitted to.
-        again = (1 - 1 / iterations + (sizes.features > 0)) * forward
+        again = (1 - 1 / iterations + refit) * forward
         each["directions"] = again + differentiated * trial.gradient.seconds + slopes
         each["plan"] = sizes.plans * (measured + fits)
         if operations == 1:

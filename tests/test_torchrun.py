@@ -120,7 +120,7 @@ def finish(ranks: list[subprocess.Popen[str]]) -> list[tuple[str, str]]:
     [
         ["spectrum", "--spikes", "3", "--vectors"],
         ["diagnose", "--spikes", "3"],
-        ["compare", "--methods", "class-bias,operate:refit,focal,bulk", "--epochs", "1", "--splits", "2"],
+        ["compare", "--methods", "class-bias,operate,focal,bulk", "--epochs", "1", "--splits", "2"],
         ["operate", "--directions", "both", "--folds", "3"],
     ],
     ids=lambda words: words[0],

@@ -165,7 +165,7 @@ def test_defaults_are_the_rooms():
     ("words", "expected"),
     [
         ("op", ["operate"]),
-        ("operate --directions ", ["class-gradients", "spikes", "both", "biases", "refit"]),
+        ("operate --directions ", ["refit", "class-gradients", "spikes", "both", "biases"]),
         ("operate --max", ["--max-drop"]),
         ("compare --methods class-bias,tau", ["class-bias,tau-norm"]),
         ("study spectr", []),

@@ -66,7 +66,7 @@ def test_a_stratified_batch_has_32_of_each_of_eight_classes():
 
 def test_the_default_operation_and_the_loop():
     default = SurgeryConfig()
-    assert (default.algorithm, default.directions, default.uses_spikes) == ("default", "class-gradients", False)
+    assert (default.algorithm, default.directions, default.uses_spikes) == ("default", "refit", False)
     assert (default.iterations, default.budget, default.max_drop) == (1, 0.002, None)
     assert SurgeryConfig(directions="both").uses_spikes
     loop = hs.LoopConfig()

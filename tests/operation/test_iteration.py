@@ -1,3 +1,4 @@
+import copy
 from dataclasses import replace
 from itertools import pairwise
 
@@ -52,6 +53,13 @@ def measured(problem):
     return rates(compute_logits(problem.classifier, data), data.labels, len(data.classes))
 
 
+def measured_after(problem, step):
+    """The rates after a step; the weights come back."""
+    with problem.space.keeping_weights():
+        problem.space.perturb(step)
+        return measured(problem)
+
+
 class Keeping(Observer):
     """Keeps the records."""
 
@@ -62,23 +70,26 @@ class Keeping(Observer):
         self.records.append(record)
 
 
-def test_one_iteration_is_the_step_that_the_surrogate_proposes():
+@pytest.mark.parametrize("family", ["class-gradients", "refit"])
+def test_one_iteration_is_the_step_that_the_surrogate_proposes(family):
     """Directions, surrogate, cross-fit and choice made again by hand; a linear model does just what
-    is predicted.
+    is predicted, but for a refit: there each image sees the half of the step that is not its own.
     """
-    problem = posed(biased(), count=90)
+    problem = posed(biased(), hs.SurgeryConfig(directions=family), count=90)
+    refit = family == "refit"
     before, goal = problem.space.flatten(problem.space.snapshot()), operation_goal(problem)
     logits = compute_logits(problem.classifier, problem.calibration_data)
-    directions, _ = find_directions(problem, logits, None, Observer())
-    assert directions.name == "bias+class-gradients"
+    directions, origin = find_directions(problem, logits, None, Observer())
+    assert directions.name == "bias+class-gradients" + refit * "+refit"
     surrogate = proposal.make_surrogate(problem, logits, directions)
     after = proposal.after_coefficients(problem, directions)
-    candidates = climb(surrogate, goal, after, training_counts=problem.training_counts)
+    candidates = climb(surrogate, goal, after, training_counts=problem.training_counts, origin=origin)
     chosen = candidates.choose(goal)
     plan = chosen.step
     gain = estimate_gain(candidates.nothing.answers, plan.answers, surrogate.labels, goal, 0, chosen.overstated)
     assert gain.predicted > gain.error
-    predicted = rates_at(surrogate, plan.coefficients)
+    predicted = measured_after(problem, directions.step(plan.coefficients))
+    assert refit or predicted.per_class.tolist() == rates_at(surrogate, plan.coefficients).per_class.tolist()
     state, record = iterate(problem, start(problem), Observer())
     step = problem.space.flatten(problem.space.snapshot()) - before
     assert record.accepted
@@ -94,9 +105,9 @@ def test_one_iteration_is_the_step_that_the_surrogate_proposes():
     assert record.max_drop == pytest.approx(max(problem.base - predicted.per_class))
     hardly = gain.predicted < 6 * gain.error
     assert (state.iteration, state.finished, state.accuracy.tolist()) == (1, hardly, record.per_class)
-    assert np.array(record.responses.values).shape == (6, 3)
+    assert np.array(record.responses.values).shape == (6 + refit, 3)
     names = [f"{kind} of {name}" for kind in ("bias", "gradient") for name in ("ant", "bee", "cat")]
-    assert (record.responses.directions, record.responses.unit) == (names, "coefficient")
+    assert (record.responses.directions, record.responses.unit) == (names + refit * ["refitted head"], "coefficient")
     assert set(record.seconds) == {"directions", "plan", "front", "measure"}
 
 
@@ -122,8 +133,8 @@ def along_first_bias(problem):
 
 
 def first_bias(c):
-    """Coefficients of three biases and six gradients."""
-    return np.array([c] + 8 * [0.0])
+    """Coefficients of three biases, six gradients and a refit."""
+    return np.array([c] + 9 * [0.0])
 
 
 def test_a_step_that_breaks_a_limit_is_halved_until_it_holds():
@@ -291,7 +302,8 @@ def test_what_looks_better_than_was_predicted_may_not_be_given_up_again(monkeypa
 
     monkeypatch.setattr(Candidates, "choose", choosing)
     monkeypatch.setattr(iteration, "try_step", trying)
-    problem = posed(bent(7), hs.SurgeryConfig(budget=0.02, iterations=3), count=40, seed=7)
+    config = hs.SurgeryConfig(directions="class-gradients", budget=0.02, iterations=3)
+    problem = posed(bent(7), config, count=40, seed=7)
     run(DEFAULT, problem, observer, keep=states.append)
     assert [record.accepted for record in observer.records[:2]] == [True, True]
     expected, before = 0.0, np.mean(problem.base)
@@ -389,10 +401,14 @@ def test_a_head_is_refitted_once(trained, digits_parts):
     assert (second.labels, none) == (first.labels[:-1], None)
 
 
-def test_a_refit_without_a_head_is_refused_before_anything_is_measured(trained, digits_parts, monkeypatch):
-    monkeypatch.setattr(proposal, "survey", None)
-    with pytest.raises(hs.InputError, match="directions: a refit needs a linear head whose weights may move"):
-        operate(trained, digits_parts, hs.SurgeryConfig(directions="refit", parameters="features.*"))
+def test_where_the_head_may_not_move_it_is_not_refitted(trained, digits_parts):
+    """The step is that of class gradients."""
+    outcomes = []
+    for family in ("refit", "class-gradients"):
+        config = hs.SurgeryConfig(directions=family, parameters="features.*", budget=0.01)
+        outcomes.append(operate(copy.deepcopy(trained), digits_parts, config))
+    assert outcomes[0].iterations[0].accepted
+    assert outcomes[0].iterations[0].coefficients == outcomes[1].iterations[0].coefficients
 
 
 def test_protected_are_the_strong_or_the_named_classes_but_none_with_a_target():

@@ -9,7 +9,7 @@ DATA = "digits, hf:DIR, parquet:DIR, imagefolder:DIR, cifar10:DIR, cifar100:DIR,
 DATA_KINDS = ("digits", "hf:", "parquet:", "imagefolder:", "cifar10:", "cifar100:", "isic:")
 LOSSES = ("cross-entropy", "focal", "class-balanced", "label-smoothing", "class-weights")
 TARGETS = ("sigma", "worst")
-FAMILIES = ("class-gradients", "spikes", "both", "biases", "refit")
+FAMILIES = ("refit", "class-gradients", "spikes", "both", "biases")
 PRESETS = (
     "default",
     "loop",
@@ -40,9 +40,9 @@ METHODS = (
     "one-step",
     "one-step:spikes",
     "operate",
+    "operate:class-gradients",
     "operate:spikes",
     "operate:both",
-    "operate:refit",
     "loop",
     "finetune",
     "focal",

@@ -50,9 +50,7 @@ class OperateOptions(GoalOptions, ConfigOptions, ModelOptions):
     figures: Figures = None
     directions: Annotated[
         str | None,
-        option(
-            OPERATION, "What to move along: the head's biases, and these.", choices=FAMILIES, default="class-gradients"
-        ),
+        option(OPERATION, "What to move along: the head's biases, and these.", choices=FAMILIES, default="refit"),
     ] = None
     classes_of_interest: Annotated[
         str | None,

@@ -9,10 +9,10 @@ from hessian_surgery.operation.config import Family
 
 # The default operation, whole, with each choice of `SurgeryConfig.directions`.
 OPERATIONS: dict[str, Family] = {
-    "operate": "class-gradients",
+    "operate": "refit",
+    "operate:class-gradients": "class-gradients",
     "operate:spikes": "spikes",
     "operate:both": "both",
-    "operate:refit": "refit",
 }
 # Whole operations, all iterations: the default operation and the paper's loop.
 WHOLE = (*OPERATIONS, "loop")

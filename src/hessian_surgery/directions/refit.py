@@ -14,10 +14,8 @@ from torch import Tensor
 from hessian_surgery.data.splits import stratified_folds
 from hessian_surgery.directions.family import Directions, Probe, scaled_changes
 from hessian_surgery.distributed import agreed, together
-from hessian_surgery.errors import InputError
 from hessian_surgery.model.head import Head, compute_features
 from hessian_surgery.model.head_fit import fit_head
-from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.model.temperature import fit_temperature
 from hessian_surgery.seeding import generator
 from hessian_surgery.types import Array
@@ -41,13 +39,10 @@ class Refit:
     changes: Tensor
 
 
-def refit_directions(probe: Probe, head: Head | None, seed: int = 0) -> Refit:
-    """Fit the head again to each half of the probe's images.
-
-    Raises:
-        InputError: there is no linear head, or its weights may not move.
-    """
-    head = require_refittable(head, probe.space)
+def refit_directions(probe: Probe, head: Head | None, seed: int = 0) -> Refit | None:
+    """Fit the head again to each half of the images; None without a linear head that may move."""
+    if head is None or f"{head.name}.weight".lstrip(".") not in probe.space.names:
+        return None
     name = f"{head.name}.weight".lstrip(".")
     data = probe.data
     device = probe.space.device
@@ -88,17 +83,6 @@ def refit_directions(probe: Probe, head: Head | None, seed: int = 0) -> Refit:
         moving=probe.moving,
     )
     return Refit(directions, 1 / float(scales[0]) if scales[0] > 0 else 0.0, changes)
-
-
-def require_refittable(head: Head | None, space: ParameterSpace) -> Head:
-    """The head, if there is one whose weights may move.
-
-    Raises:
-        InputError: there is none.
-    """
-    if head is None or f"{head.name}.weight".lstrip(".") not in space.names:
-        raise InputError("directions: a refit needs a linear head whose weights may move; give class-gradients")
-    return head
 
 
 def _refitted(head: Head, features: Tensor, labels: Tensor, classes: int, shifts: bool) -> tuple[Tensor, Tensor]:

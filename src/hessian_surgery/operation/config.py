@@ -13,7 +13,7 @@ from hessian_surgery.parse_numbers import parse_accuracy, parse_amount
 from hessian_surgery.short_repr import short_repr
 from hessian_surgery.type_check import require_types
 
-Family: TypeAlias = Literal["class-gradients", "spikes", "both", "biases", "refit"]
+Family: TypeAlias = Literal["refit", "class-gradients", "spikes", "both", "biases"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +119,8 @@ class SurgeryConfig(OperationConfig):
 
     Attributes:
         directions: what the weights move along, beside the head's biases: class gradients, spikes,
-            or both; "refit" for class gradients and the head fitted again; "biases" for nothing
-            beside them, which takes a few forward passes.
+            or both; "refit" for class gradients and, if there is a linear head that may move, that
+            head fitted again; "biases" for nothing beside them, which takes a few forward passes.
         budget: accuracy that may be given up against the starting model, as a fraction.
         targets: accuracies to reach, by class name.
         protect: names of the protected classes; by default the strong ones.
@@ -132,7 +132,7 @@ class SurgeryConfig(OperationConfig):
         SurgeryConfig(max_drop=0.1, budget=0.005, targets={'cat': 0.6}, protect=('ant',))
     """
 
-    directions: Family = "class-gradients"
+    directions: Family = "refit"
     budget: float = 0.002
     targets: Mapping[str, float] = field(default_factory=dict)
     protect: tuple[str, ...] = ()

@@ -134,6 +134,7 @@ def estimate_cost(
     """
     check_classifier(classifier, calibration_data)
     space = parameter_space(classifier.module, config.parameters)
+    config = _feasible(config, classifier, space, len(calibration_data.classes))
     sizes = _size_up(classifier, space, training_data, calibration_data, heldout_data, config, trial)
     steps = min(config.search.lanczos_steps or STEPS_PER_SPIKE * _spikes(sizes.classes, config), space.dimension)
     work = algorithm_of(config).work(config, _counts(calibration_data, config), classifier.device)
@@ -168,6 +169,7 @@ def try_operation(
 ) -> Trial:
     """Try the passes of an operation for a moment; see `try_passes`."""
     space = parameter_space(classifier.module, config.parameters)
+    config = _feasible(config, classifier, space, len(calibration_data.classes))
     counts = _counts(calibration_data, config)
     directions = sum(_gradient_rows(counts, config)[:2]) + config.uses_refit
     return try_passes(classifier, space, calibration_data, directions, config.batch_size, progress)
@@ -188,6 +190,7 @@ def check_memory(
     """
     space = parameter_space(classifier.module, config.parameters)
     room = free_room(space.device)
+    config = _feasible(config, classifier, space, len(calibration_data.classes))
     sizes = _size_up(classifier, space, training_data, calibration_data, heldout_data, config, trial)
     check_room(memory_by_stage(sizes, room), room, space.device)
 
@@ -197,11 +200,27 @@ def _counts(data: LabelledSet, config: OperationConfig) -> torch.Tensor:
     return data.counts if config.calibration_cap is None else data.counts.clamp(max=config.calibration_cap)
 
 
-def _width(classifier: Classifier, classes: int) -> int:
-    """How many features the head reads of an image: as the narrowest layer that may be it does."""
-    layers = [layer for layer in classifier.module.modules() if isinstance(layer, nn.Linear)]
-    heads = [layer for layer in layers if layer.out_features >= classes]
-    return min(heads, key=lambda layer: layer.out_features).in_features if heads else 1
+def _feasible(config: OperationConfig, classifier: Classifier, space: ParameterSpace, classes: int) -> OperationConfig:
+    """The config without a refit, if the model has no linear head that may move."""
+    if isinstance(config, SurgeryConfig) and config.uses_refit and not _heads(classifier, space, classes):
+        return replace(config, directions="class-gradients")
+    return config
+
+
+def _heads(classifier: Classifier, space: ParameterSpace, classes: int) -> list[nn.Linear]:
+    """The linear layers that may be the head, and may move; the narrowest first."""
+    named = classifier.module.named_modules()
+    layers = [layer for name, layer in named if isinstance(layer, nn.Linear) and _moves(name, space)]
+    return sorted((layer for layer in layers if layer.out_features >= classes), key=lambda layer: layer.out_features)
+
+
+def _moves(layer: str, space: ParameterSpace) -> bool:
+    return f"{layer}.weight".lstrip(".") in space.names
+
+
+def _width(classifier: Classifier, space: ParameterSpace, classes: int) -> int:
+    """How many features of an image the head reads."""
+    return _heads(classifier, space, classes)[0].in_features
 
 
 def _spikes(classes: int, config: OperationConfig) -> int:
@@ -241,8 +260,8 @@ def _size_up(
         # Both halves of the calibration images share a direction.
         directions=_spikes(classes, config) + sum(rows[:2]) + config.uses_refit,
         uneven=len(training) > 0 and int(training.counts.min()) != int(training.counts.max()),
-        plans=measured_rays(config) // len(PRICES) if isinstance(config, SurgeryConfig) else 1,
-        features=4 * images * _width(classifier, classes) if config.uses_refit else 0,
+        plans=measured_rays(config, config.uses_refit) // len(PRICES) if isinstance(config, SurgeryConfig) else 1,
+        features=4 * images * _width(classifier, space, classes) if config.uses_refit else 0,
         with_plan=config.algorithm == "default",
         recalibrated=config.recalibrate,
     )

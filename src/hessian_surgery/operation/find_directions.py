@@ -67,9 +67,9 @@ def find_directions(
     if spikes is not None:
         families.append(spike_directions(probe, spikes))
     # After a first iteration the head has been fitted to every calibration image.
-    if not config.uses_refit or iteration > 1:
+    refit = refit_directions(probe, head, config.seed) if config.uses_refit and iteration == 1 else None
+    if refit is None:
         return join(families), None
-    refit = refit_directions(probe, head, config.seed)
     directions = join([*families, refit.directions])
     return directions, _part_of_the_way(refit, len(directions))
 

@@ -268,12 +268,13 @@ def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
     crossed = len(rows) > 1
     gradients = sum(rows[:2])
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
-    # The front has as many rays of its own.
-    measured = measured_rays(config) * (config.iterations + 1)
+    # The front has as many rays of its own as the first iteration; a head is refitted there only.
+    measured = 2 * measured_rays(config, config.uses_refit)
+    measured += (config.iterations - 1) * measured_rays(config, refit=False)
     measured = measured if spikes + gradients > 0 else 0
     # The logits before the first step are the report's as well.
-    directions = math.ceil(share * (each * (spikes + gradients) + crossed)) + config.uses_refit
-    passes = config.iterations * (directions + 2) + 1 + math.ceil(share * measured)
+    directions = math.ceil(share * (each * (spikes + gradients) + crossed))
+    passes = config.iterations * (directions + 2) + config.uses_refit + 1 + math.ceil(share * measured)
     return Work(passes, backward=config.iterations * crossed)
 
 

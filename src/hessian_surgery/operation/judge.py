@@ -13,7 +13,7 @@ from hessian_surgery.model.evaluation import Answers, answers_of, finite_logits
 from hessian_surgery.operation.folds import divide
 from hessian_surgery.operation.leak_check import LeakCheck, check_leaks
 from hessian_surgery.operation.problem import Inputs, Problem
-from hessian_surgery.operation.recalibration import check_biases, check_recalibration, check_refit
+from hessian_surgery.operation.recalibration import check_biases, check_recalibration
 from hessian_surgery.types import Progress
 
 
@@ -39,7 +39,6 @@ def check_judge(
     """
     check_recalibration(inputs)
     check_biases(inputs)
-    check_refit(inputs)
     if inputs.config.calibrate_on_training and folds is not None:
         raise InputError(f"folds: got {folds}, but the calibration images are training images; give heldout_data")
     heldout = None if heldout is None else _heldout(inputs, heldout, progress)

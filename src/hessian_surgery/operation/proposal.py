@@ -103,7 +103,7 @@ def _survey(
         candidates_for = partial(
             climb,
             surrogate,
-            after=_told(after_coefficients(problem, directions), measured_rays(config), observer),
+            after=_told(after_coefficients(problem, directions), measured_rays(config, origin is not None), observer),
             training_counts=problem.training_counts,
             origin=origin,
             seed=config.seed,
@@ -172,12 +172,12 @@ def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCo
     return after
 
 
-def measured_rays(config: SurgeryConfig) -> int:
+def measured_rays(config: SurgeryConfig, refit: bool) -> int:
     """How many rays along directions a plan measures, with a pass over the moving images for each.
 
     With targets, fits aim at them and at what comes after. All start from a refit once more.
     """
-    return (2 if config.targets else 1) * (2 if config.uses_refit else 1) * len(PRICES)
+    return (2 if config.targets else 1) * (2 if refit else 1) * len(PRICES)
 
 
 def _told(after: AfterCoefficients, rays: int, observer: Observer) -> AfterCoefficients:

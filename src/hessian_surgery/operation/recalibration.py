@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 
-from hessian_surgery.directions.refit import require_refittable
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import Head, find_head
@@ -23,12 +22,6 @@ def check_biases(problem: Inputs[Any]) -> None:
     """Refuse to move biases alone, if there are none that may move."""
     if isinstance(problem.config, SurgeryConfig) and problem.config.directions == "biases" and not has_biases(problem):
         raise InputError("directions: got 'biases', but the model's head has none that may move; give class-gradients")
-
-
-def check_refit(problem: Inputs[Any]) -> None:
-    """Refuse to fit a head again that cannot be found, or may not move."""
-    if problem.config.uses_refit:
-        require_refittable(head_of(problem), problem.space)
 
 
 def has_biases(problem: Inputs[Any]) -> bool:

@@ -46,12 +46,14 @@ def seconds_by_stage(
     }
     if sizes.with_plan:
         slopes = (sizes.directions - refit) * (sizes.moving * trial.slope.seconds + MOVES * trial.vector)
-        # The logits of a further iteration; the features that a head is fitted to.
-        again = (1 - 1 / iterations + refit) * forward
+        # The logits of a further iteration; the features that a head is fitted to in the first.
+        again = (1 + (refit - 1) / iterations) * forward
         each["directions"] = again + differentiated * trial.gradient.seconds + slopes
-        each["plan"] = sizes.plans * (measured + fits)
+        plan = sizes.plans * (measured + fits)
+        # Without a refit there is half as much to plan.
+        each["plan"] = plan * (1 + 1 / iterations) / 2 if refit else plan
         if operations == 1:
-            each["front"] = each["plan"] / iterations  # in the first iteration only; folds have none
+            each["front"] = plan / iterations  # in the first iteration only; folds have none
         each["measure"] = forward
     else:
         back = work.backward * images * trial.gradient.seconds + work.extra_images * trial.forward.seconds

@@ -41,7 +41,7 @@ OPTIONS = [
     ({"--budget": "little"}, "budget: got 'little', which is not a number"),
     ({"--max-drop": "0.2"}, "--max-drop: got 0.2; that is 20 pp; write 20pp if you mean it, or 0.2pp"),
     ({"--max-drop": "-1pp"}, "--max-drop: got -0.01; it must be a fraction between 0 and 1"),
-    ({"--directions": "north"}, "directions: got 'north'; it must be one of class-gradients, spikes, both"),
+    ({"--directions": "north"}, "directions: got 'north'; it must be one of refit, class-gradients, spikes"),
     ({"--hessian-samples": "64"}, "--hessian-samples: got 64, but it is about spikes; give --directions spikes"),
     ({"--amplitude": "0.1"}, "amplitude: got 0.1, but it belongs to the loop; give --preset loop"),
     ({"--directions": "both", "--phases": "2"}, "phases: got 2, but it belongs to the loop; give --preset loop"),

@@ -87,7 +87,8 @@ def test_operate_reaches_a_target_and_keeps_its_limits(run, capsys, tmp_path, ch
     for name in result["choices"]["protected"]:
         assert after["per_class"][int(name)] >= before["per_class"][int(name)] - 0.05 - 1e-9
     config = json.loads((tmp_path / "run/config.json").read_text())
-    assert (config["algorithm"], config["targets"], config["protect"]) == ("default", {"2": 0.55, "9": 0.55}, ["0", "5"])
+    assert (config["algorithm"], config["targets"]) == ("default", {"2": 0.55, "9": 0.55})
+    assert config["protect"] == ["0", "5"]
     assert (config["max_drop"], config["budget"], config["target"]) == (0.05, 0.01, "sigma")
 
 

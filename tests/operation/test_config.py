@@ -84,7 +84,7 @@ def test_the_same_choices_as_a_loop():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"directions": "up"}, "directions: got 'up'; it must be one of class-gradients, spikes, both"),
+        ({"directions": "up"}, "directions: got 'up'; it must be one of refit, class-gradients, spikes"),
         ({"budget": -0.1}, "budget: got -0.1; it must be a fraction"),
         ({"max_drop": 2}, "max_drop: got 2; it must be a fraction"),
         ({"iterations": 0}, "iterations: got 0; it must be at least 1"),

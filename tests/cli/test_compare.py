@@ -161,6 +161,13 @@ def test_no_patch_without_an_edit(run, capsys, tmp_path, checkpoint, monkeypatch
     assert not (tmp_path / "front/patch.safetensors").exists()
 
 
+def test_the_note_on_an_operation_names_all_that_must_be_the_same(run, capsys, checkpoint, monkeypatch):
+    monkeypatch.setattr(compare, "advise", lambda _: Advice("operate", "by order"))
+    assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "front") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--directions refit makes it, with the same model and data and the same options: budget, target" in said
+
+
 @pytest.mark.full
 def test_written_logits_are_read_again(finished, tmp_path, run, capsys):
     assert run("compare", "--logits", "front/logits.safetensors", *SHORT[:4], "--json", "--out", "again") == 0

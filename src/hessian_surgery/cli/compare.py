@@ -185,7 +185,10 @@ def _why_none(method: str) -> str:
     if method == "nothing":
         return "the model is best left as it is"
     if method in OPERATIONS:
-        return f"hessian-surgery operate --directions {OPERATIONS[method]} makes it, with the same model and data"
+        return (
+            f"hessian-surgery operate --directions {OPERATIONS[method]} makes it, with the same model and data "
+            "and the same options: budget, target and limits"
+        )
     return f"{method} changes more than the head's logits"
 
 

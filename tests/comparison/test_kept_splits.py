@@ -7,7 +7,7 @@ import torch
 import hessian_surgery as hs
 from hessian_surgery.comparison import whole_operations
 from hessian_surgery.comparison.compare import compare, open_compared
-from hessian_surgery.comparison.kept_splits import DoneSplit, KeptSplits, find_kept
+from hessian_surgery.comparison.kept_splits import DoneSplit, KeptSplits, find_kept, forget_splits
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.errors import FileError
 from hessian_surgery.model.passes import Passes
@@ -176,6 +176,13 @@ def test_passes_are_those_of_the_killed_comparison(compared, ends_after, tmp_pat
     ends_after(9)
     compared(tmp_path)
     assert _passes_in(path) == Passes(96) != chosen
+
+
+def test_all_that_is_kept_of_a_finished_comparison_is_forgotten(tmp_path):
+    for name in ("splits-operate.safetensors", "splits-focal+loop.safetensors", "splits-of-mine.txt", "other"):
+        (tmp_path / name).touch()
+    forget_splits(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"splits-of-mine.txt", "other"}
 
 
 def _passes_in(path, others=None):

@@ -145,12 +145,12 @@ def find_kept(
     return agreed(kept)
 
 
-def forget_splits(folder: Path, names: Sequence[str]) -> None:
-    """Remove what is kept of these entries of a finished comparison."""
+def forget_splits(folder: Path) -> None:
+    """Remove what is kept of a finished comparison."""
     if present().writes:
-        for name in names:
+        for path in folder.glob(_path(folder, "*").name):
             with suppress(OSError):
-                _path(folder, name).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
 
 def _place(folder: Path, entry: Entry, model: ComparedModel, protocol: Protocol, base: str) -> KeptSplits:

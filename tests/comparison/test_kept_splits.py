@@ -17,6 +17,10 @@ PASSES = Passes(64, True)
 REFUSED = r"splits-operate.* other options, weights, images or labels"
 
 
+class Killed(BaseException):
+    """Ends a comparison; what pytest does not expect fails the test, and does not end all tests."""
+
+
 class Told(hs.Observer):
     """Keeps the stages, the shares of the operation, and the seconds that are expected."""
 
@@ -45,7 +49,7 @@ def compared(trained, digits_images, digits_parts):
 
 @pytest.fixture
 def ends_after(monkeypatch):
-    """Operations are counted; after so many the command is interrupted."""
+    """Operations are counted; after so many the comparison is killed."""
     find_steps = whole_operations._find_steps
 
     def arm(most):
@@ -53,7 +57,7 @@ def ends_after(monkeypatch):
 
         def counted(*arguments):
             if len(calls) == most:
-                raise KeyboardInterrupt
+                raise Killed
             calls.append(arguments)
             return find_steps(*arguments)
 
@@ -66,7 +70,7 @@ def ends_after(monkeypatch):
 def test_a_comparison_goes_on_after_its_last_split(compared, ends_after, tmp_path):
     whole = compared()
     ends_after(1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         compared(tmp_path, splits=2)
     assert [path.name for path in tmp_path.iterdir()] == ["splits-operate.safetensors"]
     calls = ends_after(9)
@@ -83,7 +87,7 @@ def test_a_comparison_goes_on_after_its_last_split(compared, ends_after, tmp_pat
 
 def test_time_is_told_of_the_splits_that_are_left(compared, ends_after, tmp_path):
     ends_after(1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         compared(tmp_path)
     ends_after(9)
     told = Told()
@@ -96,7 +100,7 @@ def test_time_is_told_of_the_splits_that_are_left(compared, ends_after, tmp_path
 )
 def test_another_comparison_is_refused(compared, ends_after, tmp_path, other):
     ends_after(1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         compared(tmp_path)
     told = Told()
     with pytest.raises(FileError, match=REFUSED):
@@ -106,7 +110,7 @@ def test_another_comparison_is_refused(compared, ends_after, tmp_path, other):
 
 def test_other_training_images_are_refused(compared, ends_after, digits_parts, tmp_path):
     ends_after(1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         compared(tmp_path)
     training = digits_parts.training
     brighter = replace(training, fetch=lambda chosen: training.fetch(chosen) + 0.01)
@@ -169,7 +173,7 @@ def test_what_is_kept_comes_back(tmp_path):
 
 def test_passes_are_those_of_the_killed_comparison(compared, ends_after, tmp_path):
     ends_after(1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         compared(tmp_path)
     (path,) = tmp_path.iterdir()
     chosen = _passes_in(path, Passes(96))

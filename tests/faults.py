@@ -103,7 +103,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 # What a killed process may leave beside its results.
-LEFT = re.compile(r"(^|/)(\.hessian-surgery\.lock|unfinished\.txt|\..+\.hessian-surgery)$|(^|/)checkpoint/|\.training/")
+LEFT = re.compile(
+    r"(^|/)(\.hessian-surgery\.lock|unfinished\.txt|splits-.+|\..+\.hessian-surgery)$|(^|/)checkpoint/|\.training/"
+)
 TIMES = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\+00:00)?|\b\d+(\.\d+)? (s|ms|min|seconds)\b|\d+:\d\d(:\d\d)?"
 )

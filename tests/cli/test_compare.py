@@ -161,6 +161,34 @@ def test_no_patch_without_an_edit(run, capsys, tmp_path, checkpoint, monkeypatch
     assert not (tmp_path / "front/patch.safetensors").exists()
 
 
+def test_the_note_on_an_operation_names_all_that_must_be_the_same(run, capsys, checkpoint, monkeypatch):
+    monkeypatch.setattr(compare, "advise", lambda _: Advice("operate", "by order"))
+    assert run("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "front") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--directions refit makes it, with the same model and data and the same options: budget, target" in said
+
+
+def test_what_is_kept_is_there_until_the_results_are(run, checkpoint, tmp_path, monkeypatch):
+    front = tmp_path / "front"
+    kept = [front / "splits-operate.safetensors", front / "splits-loop.safetensors"]
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    arguments = ("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "front")
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "write_json", stopped)
+        assert run(*arguments) == 130
+    for path in kept:  # of entries that take no part any more
+        path.touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "write_json", stopped)
+        assert run(*arguments) == 130
+    assert all(path.exists() for path in kept)
+    assert run(*arguments) == 0
+    assert not any(path.exists() for path in kept)
+
+
 @pytest.mark.full
 def test_written_logits_are_read_again(finished, tmp_path, run, capsys):
     assert run("compare", "--logits", "front/logits.safetensors", *SHORT[:4], "--json", "--out", "again") == 0

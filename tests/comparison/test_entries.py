@@ -64,6 +64,11 @@ def test_other_names_are_refused(name, message):
         parse_entry(name)
 
 
+def test_a_whole_operation_is_named():
+    names = ("nothing", "focal+spikes", "operate:both", "focal+loop+finetune")
+    assert [parse_entry(name).whole for name in names] == ["", "", "operate:both", "loop"]
+
+
 def test_short_names_of_the_chains():
     assert parse_entry("bias+spikes") == parse_entry("class-bias+spikes")
     assert parse_entry("spikes+bias").name == "spikes+class-bias"

@@ -26,6 +26,7 @@ def test_accuracy_may_be_asked_to_rise():
     assert min(Protocol().budgets) == -0.003
     protocol = Protocol(budgets=(-0.5, -0.01, 0.0))
     assert protocol.headline == 0.0
+    assert protocol.operation_budgets == (0.0,)
 
 
 def test_the_references_always_come_first_and_once():

@@ -167,7 +167,10 @@ def fronts_dict(fronts: Fronts, protocol: Protocol, inputs: dict[str, str], seco
 
 
 def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any], opened: OpenedModel | None) -> str:
-    """Write all files, and last `compare.json`; return a note on the patch."""
+    """Write all files, and last `compare.json`; return a note on the patch.
+
+    Only then is it forgotten what a killed comparison would go on from.
+    """
     (folder / PATCH).unlink(missing_ok=True)  # a run that was killed may have advised another method
     save_figures(folder, {"front": draw_fronts(fronts)})
     write_text(folder / PAGE, comparison_page(content))
@@ -175,8 +178,8 @@ def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any], opened: 
     fronts.outputs.save_logits(folder / "logits.safetensors")
     save_tensors(folder / "predictions.safetensors", {**fronts.predicted, "labels": fronts.outputs.labels})
     patched = write_advised(folder, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
-    forget_splits(folder, list(dict.fromkeys(row.name for row in fronts.rows)))
     write_json(folder / "compare.json", content)
+    forget_splits(folder)
     return patched
 
 
@@ -185,7 +188,10 @@ def _why_none(method: str) -> str:
     if method == "nothing":
         return "the model is best left as it is"
     if method in OPERATIONS:
-        return f"hessian-surgery operate --directions {OPERATIONS[method]} makes it, with the same model and data"
+        return (
+            f"hessian-surgery operate --directions {OPERATIONS[method]} makes it, with the same model and data "
+            "and the same options: budget, target and limits"
+        )
     return f"{method} changes more than the head's logits"
 
 

@@ -1,7 +1,7 @@
 """Compare methods on one front: repeated stratified splits, at several accuracy budgets."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +15,7 @@ from hessian_surgery.comparison.compared_model import OUTPUTS, ComparedModel, co
 from hessian_surgery.comparison.entries import Entry, family_of, require_logits_only
 from hessian_surgery.comparison.expected import EVIDENCE_STAGE, expected_comparison, expected_from_outputs
 from hessian_surgery.comparison.fronts import Fronts, make_fronts
-from hessian_surgery.comparison.kept_splits import kept_passes
+from hessian_surgery.comparison.kept_splits import KeptSplits, find_kept
 from hessian_surgery.comparison.over_splits import failed_result
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
@@ -79,11 +79,14 @@ def compare(
     with kept_for_passes(as_classifier(model).device), watched(observer, progress) as observer:
         original = open_compared(model, data, training_data, config)
         images = original.images
-        hashed = hash_part(images, "data")
-        warnings = find_shared(original, hashed)
+        hashed, training = hash_part(images, "data"), hash_drawn(original)
+        warnings = find_shared(training, hashed)
         splits = protocol.make_splits(images)
-        observer.expect(partial(expected_comparison, original, protocol, splits, terms))
-        base, results = _run_all(original, protocol, splits, terms, Path(folder) if folder else None, observer)
+        place = Path(folder) if folder else None
+        kept = find_kept(place, original, protocol, hashed.hashes, training.hashes)
+        done = {name: len(one.done) for name, one in kept.items()}
+        observer.expect(partial(expected_comparison, original, protocol, splits, terms, done=done))
+        base, results = _run_all(original, protocol, splits, terms, place, kept, observer)
         observer.stage(EVIDENCE_STAGE, 0, 1)
         warnings = tuple(said_of(warning, images.noun, images.classes) for warning in warnings)
         fronts = replace(make_fronts(base, results, splits, protocol, terms), warnings=warnings, noun=images.noun)
@@ -96,13 +99,16 @@ def _run_all(
     splits: list[Split],
     terms: SurgeryConfig,
     folder: Path | None,
+    kept: Mapping[str, KeptSplits],
     observer: Observer,
 ) -> tuple[ModelOutputs, list[EntryResult]]:
     """The original model's outputs, and the results of all entries."""
     results: list[EntryResult] = []
     base: ModelOutputs | None = None
     observer.stage(OUTPUTS, 0, 1)
-    original = _with_passes(original, kept_passes(folder, [entry.name for entry in protocol.entries]))
+    # Other passes round differently: the splits that are left would not be as they would have been.
+    original = _with_passes(original, next((one.passes for one in kept.values() if one.passes), None))
+    kept = {name: replace(one, passes=original.passes) for name, one in kept.items()}
     for trunk in dict.fromkeys(entry.trunk for entry in protocol.entries):
         members = [entry for entry in protocol.entries if entry.trunk == trunk]
         started = time.perf_counter()
@@ -121,7 +127,7 @@ def _run_all(
             continue
         base = base or outputs
         own = replace(terms, search=present.config.search)
-        context = RunContext(outputs, base, splits, protocol, observer, trained, own)
+        context = RunContext(outputs, base, splits, protocol, observer, trained, own, kept)
         results += _run_entries(members, context, present, folder)
     assert base is not None  # `nothing` comes first and has no trunk
     return base, results
@@ -134,22 +140,27 @@ def _dated(fronts: Fronts, model: str, images: LabelledSet, hashes: Sequence[byt
     return replace(fronts, date=datetime.now(UTC).isoformat(timespec="seconds"), model=model, data={"labelled": data})
 
 
-def find_shared(model: ComparedModel, images: HashedPart) -> tuple[str, ...]:
+def hash_drawn(model: ComparedModel) -> HashedPart:
+    """Hash the training images, or if they are not in memory, those of the class gradients.
+
+    All would be too many to read.
+    """
+    training = model.training_data
+    drawn = [] if training.in_memory or len(training) == 0 else [gradient_images(training, model.config.seed)]
+    return hash_training(training, drawn)
+
+
+def find_shared(training: HashedPart, images: HashedPart) -> tuple[str, ...]:
     """Name the images that are in the training data too, or twice among the images.
 
-    Training images that are not in memory are too many to read: those that class gradients are
-    taken over are compared.
-
     Args:
-        model: with its training images.
-        images: the hashes of its labelled images.
+        training: the hashes of training images.
+        images: those of the labelled images.
 
     Raises:
         InputError: too many images are in the training data.
     """
-    training = model.training_data
-    drawn = [] if training.in_memory or len(training) == 0 else [gradient_images(training, model.config.seed)]
-    leaks = find_leaks([hash_training(training, drawn), images], images.total)
+    leaks = find_leaks([training, images], images.total)
     _, copies = find_copies(images)
     across = (f"{copies.sentence}; such images may be on both sides of a split",) if copies else ()
     return (*(leak.sentence for leak in leaks), *across)

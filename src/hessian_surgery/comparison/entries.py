@@ -48,6 +48,11 @@ class Entry:
     methods: tuple[str, ...]
     last: str
 
+    @property
+    def whole(self) -> str:
+        """The name of its whole operation, or ""."""
+        return next((name for name in self.methods if name in WHOLE), "")
+
 
 def parse_entry(name: str) -> Entry:
     """Make an entry from its name.

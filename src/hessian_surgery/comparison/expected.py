@@ -1,5 +1,6 @@
 """What a comparison is expected to do, stage by stage, timed by a short trial."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hessian_surgery.comparison.compared_model import OUTPUTS, SEEKING, ComparedModel, family_stage
@@ -76,8 +77,7 @@ class _Rates:
             return (self.cost(as_loop(self.model.config)).seconds or 0.0) + self.over_all
         seconds = {stage.name: stage.seconds or 0.0 for stage in self.cost(self._operation(name)).stages}
         shared = sum(seconds.get(stage, 0.0) for stage in ("prepare", "spikes", "directions", "plan"))
-        budgets = sum(budget >= 0 for budget in self.protocol.budgets)
-        return shared + budgets * (seconds["measure"] + self.over_all)
+        return shared + len(self.protocol.operation_budgets) * (seconds["measure"] + self.over_all)
 
     def _operation(self, name: str) -> SurgeryConfig:
         return replace(self.terms, directions=OPERATIONS[name])
@@ -110,8 +110,18 @@ def expected_comparison(
     splits: list[Split],
     terms: SurgeryConfig,
     progress: Progress | None = None,
+    done: Mapping[str, int] | None = None,
 ) -> list[Expected]:
-    """The stages of `compare`, in order; `progress` is told of the trial."""
+    """The stages of `compare`, in order.
+
+    Args:
+        model: what is compared.
+        protocol: how.
+        splits: the splits.
+        terms: the goal of all methods.
+        progress: told of the trial.
+        done: how many splits of an entry are done, by its name; None if none are.
+    """
     trial = try_operation(model.classifier, model.images, terms, progress)
     rates = _Rates(model, protocol, terms, splits[0], trial)
     stages: list[Expected] = []
@@ -123,7 +133,8 @@ def expected_comparison(
         methods = [name for entry in members for name in entry.methods]
         for family in dict.fromkeys(map(family_of, methods)):
             stages += [] if family is None else rates.family(family, methods)
-        stages += [Expected(entry.name, _seconds(entry, rates, len(splits))) for entry in members]
+        left = [len(splits) - (done or {}).get(entry.name, 0) for entry in members]
+        stages += [Expected(e.name, _seconds(e, rates, count)) for e, count in zip(members, left, strict=True)]
     rows = len(protocol.entries) * len(protocol.budgets)
     evidence = EVIDENCE * rows * len(splits) * len(model.images) * trial.fit.seconds
     return [*stages, Expected(EVIDENCE_STAGE, evidence)]
@@ -138,6 +149,6 @@ def expected_from_outputs(protocol: Protocol) -> list[Expected]:
 
 
 def _seconds(entry: Entry, rates: _Rates, splits: int) -> float:
-    """Seconds of an entry on all splits; one that ends in a training has only the first."""
+    """Seconds of an entry on so many splits; one that ends in a training has only the first."""
     fitted = sum(rates.whole(name) if name in WHOLE else rates.method(name) for name in entry.methods)
     return fitted + rates.training() + rates.over_all if entry.last else splits * fitted

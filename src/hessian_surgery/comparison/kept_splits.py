@@ -3,7 +3,8 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,17 +13,19 @@ from torch import Tensor
 
 from hessian_surgery.baselines.training_state import fingerprint
 from hessian_surgery.comparison.compared_model import ComparedModel
+from hessian_surgery.comparison.entries import OPERATIONS, Entry
 from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.data.data_hash import data_hash
 from hessian_surgery.distributed import agreed, together
 from hessian_surgery.errors import FileError
 from hessian_surgery.model.passes import Passes
-from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.operation.config import as_surgery
+from hessian_surgery.paper.config import as_loop
 from hessian_surgery.ranks import present
 from hessian_surgery.stored import blamed_on, parse_json
 from hessian_surgery.type_check import built
 from hessian_surgery.version import __version__
-from hessian_surgery.weights.tensorfile import read_checked, read_metadata, save_checked, weights_sha256
+from hessian_surgery.weights.tensorfile import read_checked, save_checked, weights_sha256
 
 # What the names of these files start with; an entry's name follows.
 PREFIX = "splits-"
@@ -52,27 +55,41 @@ class KeptSplits:
     Attributes:
         path: the file.
         identity: a hash of all that they depend on.
-        passes: how forward passes are made.
+        budgets: the budgets of the predictions; None for an entry that has no budgets.
+        done: the splits that are done, in order.
+        passes: how forward passes are made; None if no split is done and that is still to choose.
     """
 
     path: Path
     identity: str
-    passes: Passes
+    budgets: tuple[float | None, ...]
+    done: tuple[DoneSplit, ...] = ()
+    passes: Passes | None = None
 
-    def load(self, budgets: Sequence[float | None]) -> list[DoneSplit]:
-        """The splits that are done, in order; none if there is no file. All ranks get the same.
+    def read(self, splits: int) -> "KeptSplits":
+        """The same with what the file holds, of so many splits at most; as it is if there is none.
 
         Raises:
             FileError: the file cannot be read, or it belongs to another comparison.
         """
-        found: list[DoneSplit] = []
-        with together():
-            if present().writes and self.path.exists():
-                found = _read(self.path, self.identity, budgets)
-        return agreed(found)
+        if not self.path.exists():
+            return self
+        with blamed_on(f"folder: {self.path}"):
+            tensors, metadata = read_checked(self.path, "folder")
+            if metadata["identity"] != self.identity:
+                raise FileError(
+                    f"folder: {self.path} holds splits of a comparison with other options, weights, images or labels; "
+                    "give the same ones again, delete it, or choose another place"
+                )
+            passes = built(Passes, parse_json(metadata["passes"], f"folder: {self.path}"), "passes")
+            said = parse_json(metadata["done"], f"folder: {self.path}")
+            rows = zip(tensors["predicted"].long(), said["reasons"], said["seconds"], strict=True)
+            done = [DoneSplit(_by_budget(self.budgets, answers, why), taken) for answers, why, taken in rows]
+        return replace(self, done=tuple(done[:splits]), passes=passes)
 
     def save(self, done: Sequence[DoneSplit]) -> None:
         """Write the splits that are done as one file, which replaces the one before."""
+        assert self.passes is not None  # they are chosen before anything is predicted
         rows = [list(split.predicted.values()) for split in done]
         images = next((len(found) for row in rows for found in row if isinstance(found, Tensor)), 0)
         none = torch.full((images,), -1, dtype=torch.int32)
@@ -86,68 +103,65 @@ class KeptSplits:
         save_checked(self.path, {"predicted": torch.stack(kept)}, said)
 
 
-def keep_splits(
-    folder: Path | None, name: str, model: ComparedModel, config: OperationConfig, protocol: Protocol
-) -> KeptSplits | None:
-    """Where an entry's splits are kept in a folder; None without one.
+def find_kept(
+    folder: Path | None, model: ComparedModel, protocol: Protocol, images: Sequence[bytes], training: Sequence[bytes]
+) -> dict[str, KeptSplits]:
+    """Where the splits of each whole operation are kept, by the entry's name.
 
+    All files are read now, so that a wrong one is refused before any work; all ranks get the same.
     How many splits there are plays no part: a comparison that was killed may go on with more.
+
+    Args:
+        folder: holds the files; None keeps nothing.
+        model: what is compared.
+        protocol: how.
+        images: the hashes of all labelled images.
+        training: those of training images; at least of those that class gradients are taken over.
+
+    Raises:
+        FileError: a file cannot be read, or it belongs to another comparison.
     """
-    if folder is None:
-        return None
-    training = model.training_data
-    choices = {
-        "entry": name,
-        "config": config.as_dict(),
-        "budgets": protocol.budgets,
+    entries = [entry for entry in protocol.entries if entry.whole and not entry.last]
+    if folder is None or not entries:
+        return {}
+    data = model.training_data
+    shared = {
         "seed": protocol.seed,
         "part": protocol.part,
-        "images": data_hash(model.images),
-        "training": weights_sha256({"index": training.index, "labels": training.labels}),
+        "images": data_hash(model.images, images),
+        "training": [
+            sha256(b"".join(training)).hexdigest(),
+            weights_sha256({"index": data.index, "labels": data.labels}),
+        ],
         "device": model.classifier.device.type,
         "version": __version__,
     }
-    return KeptSplits(_path(folder, name), fingerprint(choices, model.classifier.module, model.images), model.passes)
-
-
-def kept_passes(folder: Path | None, names: Sequence[str]) -> Passes | None:
-    """How a killed comparison of these entries made its passes; None if no split of them is kept.
-
-    Other passes round differently: the splits that are left would not be as they would have been.
-    """
-    found = None
+    base = fingerprint(shared, model.classifier.module, model.images)
+    kept: dict[str, KeptSplits] = {}
     with together():
-        if folder is not None and present().writes:
-            path = next(filter(Path.exists, (_path(folder, name) for name in names)), None)
-            found = None if path is None else _read_passes(path)
-    return agreed(found)
+        if present().writes:
+            for entry in entries:
+                kept[entry.name] = _place(folder, entry, model, protocol, base).read(protocol.splits)
+    return agreed(kept)
 
 
-def forget_splits(folder: Path, names: Sequence[str]) -> None:
-    """Remove what is kept of these entries of a finished comparison."""
+def forget_splits(folder: Path) -> None:
+    """Remove what is kept of a finished comparison."""
     if present().writes:
-        for name in names:
+        for path in folder.glob(_path(folder, "*").name):
             with suppress(OSError):
-                _path(folder, name).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
 
-def _read_passes(path: Path) -> Passes:
-    with blamed_on(f"folder: {path}"):
-        metadata = read_metadata(path, "folder")
-        return built(Passes, parse_json(metadata["passes"], f"folder: {path}"), "passes")
-
-
-def _read(path: Path, identity: str, budgets: Sequence[float | None]) -> list[DoneSplit]:
-    with blamed_on(f"folder: {path}"):
-        tensors, metadata = read_checked(path, "folder")
-        if metadata["identity"] != identity:
-            raise FileError(
-                f"folder: {path} holds splits of a comparison with other options, weights, images or labels; "
-                "give the same ones again, delete it, or choose another place"
-            )
-        done = parse_json(metadata["done"], f"folder: {path}")
-        splits = zip(tensors["predicted"].long(), done["reasons"], done["seconds"], strict=True)
-        return [DoneSplit(_by_budget(budgets, answers, why), taken) for answers, why, taken in splits]
+def _place(folder: Path, entry: Entry, model: ComparedModel, protocol: Protocol, base: str) -> KeptSplits:
+    """Where an entry's splits are kept; `base` is a hash of what the entries share."""
+    default = entry.whole in OPERATIONS
+    budgets: tuple[float | None, ...] = protocol.operation_budgets if default else (None,)
+    config = as_surgery(model.config) if default else as_loop(model.config)
+    # What is trained first follows from the original weights, so its own need not be known yet.
+    own = [base, entry.name, config.as_dict(), budgets, protocol.epochs if entry.trunk else None]
+    identity = sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+    return KeptSplits(_path(folder, entry.name), identity, budgets)
 
 
 def _by_budget(budgets: Sequence[float | None], predicted: Tensor, reasons: Sequence[str | None]) -> Predictions:

@@ -90,6 +90,11 @@ class Protocol:
         """Return the budget closest to `HEADLINE`."""
         return min(self.budgets, key=lambda budget: abs(budget - HEADLINE))
 
+    @property
+    def operation_budgets(self) -> tuple[float, ...]:
+        """Return the budgets that the default operation can have: those that are not negative."""
+        return tuple(budget for budget in self.budgets if budget >= 0)
+
     def make_splits(self, images: LabelledSet) -> list[Split]:
         """Make the splits, the same for every method."""
         numbered = replace(images, index=torch.arange(len(images)))

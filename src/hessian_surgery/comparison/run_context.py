@@ -1,5 +1,6 @@
 """What an entry of a comparison is run on, and what it gives."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from hessian_surgery.baselines.model_edits import Edit
 from hessian_surgery.baselines.outputs import ModelOutputs
+from hessian_surgery.comparison.kept_splits import KeptSplits
 from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.data.checks import require_images
 from hessian_surgery.evidence.accuracies import rates
@@ -29,6 +31,7 @@ class RunContext:
         observer: told about progress.
         seconds_before: seconds already spent on the training and directions that the entry uses.
         terms: the goal and limits that every method is held to; its budget plays no part.
+        kept: where splits that are done are kept, by the entry's name; not every entry's are.
     """
 
     outputs: ModelOutputs
@@ -38,6 +41,11 @@ class RunContext:
     observer: Observer
     seconds_before: float = 0.0
     terms: SurgeryConfig = field(default_factory=SurgeryConfig)
+    kept: Mapping[str, KeptSplits] = field(default_factory=dict)
+
+    def left(self, name: str) -> list[Split]:
+        """The splits that an entry is still to be run on."""
+        return self.splits[len(self.kept[name].done) if name in self.kept else 0 :]
 
     def goal(self, split: Split) -> Goal:
         """What methods aim at on a split's calibration images, against the original model.

@@ -11,7 +11,7 @@ from hessian_surgery.baselines.finetune import choose_finetune, finetune
 from hessian_surgery.baselines.model_edits import ChainState, Edit, WeightStep, apply_edits
 from hessian_surgery.baselines.posthoc import Offer
 from hessian_surgery.comparison.compared_model import ComparedModel, predict_images
-from hessian_surgery.comparison.entries import WHOLE, Entry, posthoc_method
+from hessian_surgery.comparison.entries import Entry, posthoc_method
 from hessian_surgery.comparison.kept_splits import Predictions
 from hessian_surgery.comparison.over_splits import run_with_budgets, run_without_budget
 from hessian_surgery.comparison.protocol import Protocol, Split
@@ -22,11 +22,11 @@ from hessian_surgery.types import Progress
 
 
 def run_entry(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:
-    """Run one entry on every split; `folder` keeps what a killed comparison goes on from."""
+    """Run one entry on every split; `folder` keeps the state of its training, if it has one."""
     if entry.last:
         return _run_trained(entry, context, model, folder)
-    if entry.methods and entry.methods[0] in WHOLE:
-        return run_whole(entry, context, model, folder)
+    if entry.whole:
+        return run_whole(entry, context, model)
     return run_from_outputs(entry, context)
 
 
@@ -101,18 +101,17 @@ def _run_trained(entry: Entry, context: RunContext, model: ComparedModel, folder
     fitted to the calibration images.
     """
     budget = context.protocol.headline
-    whole = bool(entry.methods) and entry.methods[0] in WHOLE
     # The share of the work that is shown as done when the training begins.
-    before = 0.5 if whole else 0.0
+    before = 0.5 if entry.whole else 0.0
 
     def told(done: float, total: int) -> None:
         context.observer.stage(entry.name, before * total + (1 - before) * done, total)
 
     def predict(split: Split) -> Tensor:
         edited = copy_model(model)
-        if whole:
+        if entry.whole:
             operate_in_place(
-                entry.methods[0],
+                entry.whole,
                 context,
                 edited,
                 split,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from hessian_surgery.comparison.compared_model import ComparedModel, predict_images
 from hessian_surgery.comparison.entries import OPERATIONS, Entry
-from hessian_surgery.comparison.kept_splits import Predictions, keep_splits
+from hessian_surgery.comparison.kept_splits import Predictions
 from hessian_surgery.comparison.over_splits import failed_result, run_with_budgets, run_without_budget
 from hessian_surgery.comparison.protocol import Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
@@ -29,14 +28,11 @@ from hessian_surgery.paper.config import as_loop
 NO_BUDGET = "an operation needs a budget of 0 or more"
 
 
-def run_whole(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:
-    """Run a whole operation on each split's calibration images; `folder` keeps those done."""
-    (name,) = entry.methods
-    if name in OPERATIONS:
-        return _run_operation(entry, context, model, folder)
-    kept = keep_splits(folder, entry.name, model, as_loop(model.config), context.protocol)
-    known = 0 if kept is None else len(kept.load((None,)))
-    places = {id(split): i for i, split in enumerate(context.splits[known:])}
+def run_whole(entry: Entry, context: RunContext, model: ComparedModel) -> list[EntryResult]:
+    """Run a whole operation on each split's calibration images."""
+    if entry.whole in OPERATIONS:
+        return _run_operation(entry, context, model)
+    places = {id(split): i for i, split in enumerate(context.left(entry.name))}
 
     def predict(split: Split) -> Tensor:
         def report(share: float) -> None:
@@ -47,7 +43,7 @@ def run_whole(entry: Entry, context: RunContext, model: ComparedModel, folder: P
             run(algorithm_of(problem.config), problem, _Iterations(report, problem.config.total_iterations))
             return predict_images(model)
 
-    return [run_without_budget(entry, context, predict, kept)]
+    return [run_without_budget(entry, context, predict)]
 
 
 def operate_in_place(
@@ -92,11 +88,10 @@ class _Iterations(Observer):
         self._report(record.iteration / (self._iterations + 1))
 
 
-def _run_operation(entry: Entry, context: RunContext, model: ComparedModel, folder: Path | None) -> list[EntryResult]:
+def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> list[EntryResult]:
     """Run the default operation on each split, at every budget that is not negative."""
-    (name,) = entry.methods
-    budgets = [budget for budget in context.protocol.budgets if budget >= 0]
-    config = replace(context.terms, directions=OPERATIONS[name])
+    budgets = context.protocol.operation_budgets
+    config = replace(context.terms, directions=OPERATIONS[entry.whole])
     if not budgets:
         size = (len(context.splits), len(context.base.labels))
         return [failed_result(entry, *size, NO_BUDGET)]
@@ -115,8 +110,7 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel, fold
             for budget, step in steps.items()
         }
 
-    kept = keep_splits(folder, entry.name, model, config, context.protocol)
-    return run_with_budgets(entry, context, budgets, predict, kept)
+    return run_with_budgets(entry, context, budgets, predict)
 
 
 def _find_steps(

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hessian_surgery as hs
-from hessian_surgery.data.splits import join_sets
+from hessian_surgery.data.splits import halves, join_sets
 
 labels_of = st.lists(st.integers(0, 4), min_size=5, max_size=80).map(torch.tensor)
 
@@ -22,6 +22,16 @@ def test_split_is_a_stratified_partition(labels, seed, share):
     assert ((first.counts - share * data.counts).abs() <= 0.5 + 1e-6).all()
     again, _ = hs.stratified_split(data, (share, 1 - share), seed)
     assert torch.equal(first.index, again.index)
+
+
+def test_halves_are_the_same_for_all_who_ask():
+    labels = torch.arange(103) % 5
+    sides = halves(labels, 3)
+    assert torch.equal(sides, halves(labels, 3))
+    assert not torch.equal(sides, halves(labels, 4))
+    for label in range(5):
+        one, other = torch.bincount(sides[labels == label], minlength=2).tolist()
+        assert abs(one - other) <= 1
 
 
 def test_another_seed_splits_differently():

@@ -1,3 +1,6 @@
+import gc
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -5,8 +8,9 @@ from torch import nn
 
 import hessian_surgery as hs
 from conftest import points, whole_changes
+from hessian_surgery.directions import refit
 from hessian_surgery.directions.family import Probe
-from hessian_surgery.directions.refit import PULL, refit_directions
+from hessian_surgery.directions.refit import FITS, PULL, refit_directions, refittable
 from hessian_surgery.evidence.accuracies import logit_unit
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import Head
@@ -92,15 +96,65 @@ def test_a_network_that_is_too_sure_of_itself_is_moved_as_far():
     assert torch.allclose(sure.changes, 10 * plain.changes, atol=0.02 * float(sure.changes.abs().max()))
 
 
-def test_no_image_sees_its_own_label():
+@pytest.mark.parametrize("changed", ["input", "label"])
+def test_no_image_sees_its_own_label(monkeypatch, changed):
+    """The halves stay as they are, which another label would change."""
     data = points(60, 0)
     _, first = refitted(make_net(), data=data)
-    inputs = data.inputs().clone()
-    inputs[5] += 2.0
-    _, again = refitted(make_net(), data=hs.as_labelled((inputs, data.labels), classes=list(data.classes)))
-    side = int(first.directions.sides[5])
+    sides = first.directions.sides
+    monkeypatch.setattr(refit, "halves", lambda *_: sides)
+    inputs, labels = data.inputs().clone(), data.labels.clone()
+    if changed == "input":
+        inputs[5] += 2.0
+    else:
+        labels[5] = (labels[5] + 1) % 3
+    _, again = refitted(make_net(), data=hs.as_labelled((inputs, labels), classes=list(data.classes)))
+    side = int(sides[5])
     assert torch.equal(first.directions.seen_from(0, side), again.directions.seen_from(0, side))
     assert not torch.equal(first.directions.seen_from(0, 1 - side), again.directions.seen_from(0, 1 - side))
+    if changed == "label":
+        assert torch.equal(first.changes[5], again.changes[5])
+
+
+def alive(*shape, known=()):
+    """The tensors of this shape that are held, but for those that are known."""
+    every = [found for found in gc.get_objects() if type(found) is torch.Tensor and found.shape == shape]
+    return [found for found in every if not any(found is one for one in known)]
+
+
+def test_only_the_head_s_entries_are_kept():
+    probe = make_probe(net := make_net())
+    known = alive(probe.space.dimension)
+    found = refit_directions(probe, Head("2", net[2]))
+    assert alive(probe.space.dimension, known=known) == []
+    expected = {side: found.directions.seen_from(0, side) for side in (0, 1)}
+    expected[None] = (expected[0] + expected[1]) / 2
+    assert torch.equal(found.directions.vector(0), expected[None])
+    for side, vector in expected.items():
+        assert vector.dtype == probe.space.dtype
+        assert int((vector != 0).sum()) == 3 * 8 + 3
+        assert torch.equal(found.directions.combine(np.array([-1.3]), side), -1.3 * vector)
+
+
+def test_the_logits_that_come_with_features_are_let_go(monkeypatch):
+    held = []
+    probe = make_probe(net := make_net())
+    known = alive(180, 3)
+
+    def fitting(*given):
+        held.append(alive(180, 3, known=known))
+        return fit_head(*given)
+
+    monkeypatch.setattr(refit, "fit_head", fitting)
+    refit_directions(probe, Head("2", net[2]))
+    assert held == [[], []]
+
+
+def test_progress_is_told_of_each_fit():
+    told = []
+    probe = replace(make_probe(net := make_net()), progress=lambda *given: told.append(given))
+    refit_directions(probe, Head("2", net[2]))
+    assert told == [*((number, FITS) for number in range(1, FITS + 1)), (1, 1)]
 
 
 def test_images_that_do_not_move_change_too():
@@ -124,5 +178,8 @@ def test_a_bias_that_may_not_move_stays():
 
 def test_without_a_head_that_may_move_there_is_none():
     net = make_net()
-    assert refit_directions(make_probe(net), None) is None
-    assert refit_directions(make_probe(net, parameters="0.*"), Head("2", net[2])) is None
+    head = Head("2", net[2])
+    assert refittable(None, hs.parameter_space(net)) is None
+    assert refittable(head, hs.parameter_space(net, "0.*")) is None
+    assert refittable(head, hs.parameter_space(net, "2.bias")) is None
+    assert refittable(head, hs.parameter_space(net, "2.weight")) is head

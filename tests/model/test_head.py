@@ -4,7 +4,7 @@ from torch import nn
 
 import hessian_surgery as hs
 from hessian_surgery.model.evaluation import compute_logits
-from hessian_surgery.model.head import compute_features, find_head
+from hessian_surgery.model.head import compute_features, find_head, find_head_on
 from hessian_surgery.model.resnet import resnet18
 from hessian_surgery.model.smallnet import SmallNet
 
@@ -28,6 +28,8 @@ def test_the_head_of_a_small_net_and_of_a_resnet():
     head = find_head(hs.Classifier(small), torch.randn(2, 1, 8, 8))
     assert head.name == "fc"
     assert head.module is small.fc
+    assert (head.weight_name, head.bias_name) == ("fc.weight", "fc.bias")
+    assert {head.weight_name, head.bias_name} <= dict(small.named_parameters()).keys()
     assert find_head(hs.Classifier(deep), torch.randn(2, 3, 32, 32)).module is deep.fc
 
 
@@ -38,7 +40,9 @@ def test_heads_behind_a_tuple_a_custom_forward_and_alone():
     second = hs.Classifier(named, forward=lambda module, x: {"logits": module(x)[0].view(-1, 3)})
     assert find_head(second, inputs).name == "classify"
     lone = nn.Linear(4, 3)
-    assert find_head(hs.Classifier(lone), inputs).module is lone
+    alone = find_head_on(hs.Classifier(lone), hs.as_labelled((inputs, torch.arange(6) % 3)))
+    assert alone.module is lone
+    assert (alone.weight_name, alone.bias_name) == ("weight", "bias")
 
 
 @pytest.mark.parametrize("after", [nn.ReLU(), nn.ReLU(inplace=True), nn.LogSoftmax(dim=1), nn.Linear(3, 3, bias=False)])

@@ -2,17 +2,27 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scipy.optimize import minimize
+from torch import nn
 
 import hessian_surgery as hs
+from conftest import points
 from hessian_surgery.curvature.memory import Room, saved_bytes, sized
+from hessian_surgery.directions.family import Probe
+from hessian_surgery.directions.refit import refit_directions
+from hessian_surgery.model import head_fit
+from hessian_surgery.model.evaluation import compute_logits
+from hessian_surgery.model.head import Head
 from hessian_surgery.operation import cost as costs
 from hessian_surgery.operation.cost import estimate_cost, try_operation
 from hessian_surgery.operation.driver import run
 from hessian_surgery.operation.iteration import DEFAULT
-from hessian_surgery.operation.memory_stages import Sizes, check_room, memory_by_stage
+from hessian_surgery.operation.memory_stages import check_room, memory_by_stage
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
 from hessian_surgery.operation.recalibration import recalibrate as recalibrate_model
+from hessian_surgery.operation.size_up import Sizes, plan_for, size_up
+from hessian_surgery.operation.stage_seconds import HEAD_EVALUATIONS
 from hessian_surgery.paper.loop import LOOP
 
 
@@ -116,6 +126,115 @@ def test_a_default_operation_costs_gradients_and_passes(
     assert config.iterations == 1
     again = estimate_cost(hs.Classifier(trained), digits_parts.training, data, replace(config, iterations=2))
     assert again.passes == 2 * (directions - refit + 2) + refit + 1 + 2 * measured + 6
+
+
+class Cosine(nn.Linear):
+    """A head that is linear in name only."""
+
+    def forward(self, x):
+        return super().forward(nn.functional.normalize(x, dim=1))
+
+
+def perceptron(head):
+    """A perceptron whose hidden layers give as many outputs as there are classes, or more."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 8), nn.Tanh(), head)
+    data = points(60, 1)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.03)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(data.inputs()), data.labels).backward()
+        optimizer.step()
+    return net.eval()
+
+
+@pytest.mark.parametrize(
+    ("head", "parameters", "refit"), [(nn.Linear, "*", True), (nn.Linear, "[02].*", False), (Cosine, "*", False)]
+)
+def test_a_refit_is_counted_where_there_is_one(monkeypatch, head, parameters, refit):
+    """Other linear layers are no head, even if they may move. A step that is tried is left out."""
+    net = perceptron(head(8, 3))
+    training, data = points(60, 1), points(60, 0)
+    config = hs.SurgeryConfig(parameters=parameters, max_drop=1.0)
+    expected = estimate_cost(hs.Classifier(net), training, data, config)
+    counted, stages = [], []
+    logits = hs.Classifier.logits
+
+    def counting(self, inputs):
+        """Those of the calibration set, which the first image of a batch tells from others."""
+        counted.append(len(inputs) * (inputs[0].numpy().tobytes() in known) * (stages[-1:] != ["measure"]))
+        return logits(self, inputs)
+
+    problem, _ = prepare(net, training, data, config)
+    known = {image.numpy().tobytes() for image in data.inputs()}
+    monkeypatch.setattr(hs.Classifier, "logits", counting)
+    observer = Keeping()
+    observer.stage = lambda name, *_: stages.append(name)
+    run(DEFAULT, replace(problem, with_front=True), observer)
+    names = observer.records[0].responses.directions
+    assert names.count("refitted head") == refit
+    assert expected.directions == len([name for name in names if not name.startswith("bias")]) == 3 + refit
+    assert expected.passes == 3 + refit + 2 + 1 + 2 * (12 if refit else 6)
+    assert sum(counted) == (expected.passes - 3) * len(data) + 2  # two images tell where the head is
+
+
+def test_the_head_is_the_layer_that_gives_the_logits():
+    """The first layer gives as many outputs, but it reads two features and the head eight."""
+    data = points(60, 0)
+    config = hs.SurgeryConfig()
+    planned = plan_for(hs.Classifier(perceptron(nn.Linear(8, 3))), data, config)
+    sizes = size_up(planned, points(60, 1), data, None, None)
+    assert planned.head.name == "4"
+    assert (sizes.refit, sizes.features, sizes.head) == (True, 4 * 180 * 8, 3 * 9)
+    frozen = plan_for(planned.classifier, data, replace(config, parameters="0.*"))
+    sizes = size_up(frozen, points(60, 1), data, None, None)
+    assert (frozen.head, frozen.config.directions) == (None, "class-gradients")
+    assert (sizes.refit, sizes.features, sizes.head) == (False, 0, 0)
+
+
+def test_a_refit_has_seconds_in_the_first_iteration():
+    data, classifier = points(60, 0), hs.Classifier(perceptron(nn.Linear(8, 3)))
+    config = hs.SurgeryConfig()
+    trial = try_operation(classifier, data, config)
+    assert trial.head > 0
+    assert try_operation(classifier, data, replace(config, directions="class-gradients")).head == 0
+    for iterations in (1, 3):
+        costs = [
+            estimate_cost(classifier, points(60, 1), data, replace(config, iterations=iterations), trial=given)
+            for given in (trial, replace(trial, head=trial.head + 1))
+        ]
+        taken = [next(stage.seconds for stage in cost.stages if stage.name == "directions") for cost in costs]
+        assert taken[1] - taken[0] == pytest.approx(HEAD_EVALUATIONS * len(data))
+
+
+def test_the_head_s_fit_is_evaluated_about_as_often_as_is_announced(trained, digits_parts, monkeypatch):
+    """For two halves with half of the images each, within a factor of two."""
+    evaluated = []
+
+    def counting(*given, **options):
+        found = minimize(*given, **options)
+        evaluated.append(found.nfev)
+        return found
+
+    monkeypatch.setattr(head_fit, "minimize", counting)
+    data = digits_parts.calibration
+    probe = Probe(
+        hs.Classifier(trained), hs.parameter_space(trained), data, compute_logits(hs.Classifier(trained), data)
+    )
+    refit_directions(probe, Head("fc", trained.fc))
+    assert len(evaluated) == 2
+    assert HEAD_EVALUATIONS / 2 <= sum(evaluated) / 2 <= 2 * HEAD_EVALUATIONS
+
+
+def test_a_model_that_cannot_be_run_is_refused_as_such(digits_parts):
+    """Room in memory is asked for once the model is known to run."""
+    with pytest.raises(hs.InputError, match="model: it cannot take inputs of shape"):
+        hs.operate(
+            nn.Sequential(nn.Flatten(), nn.Linear(5, 10)),
+            training_data=digits_parts.training,
+            calibration_data=digits_parts.calibration,
+            heldout_data=digits_parts.heldout,
+        )
 
 
 def test_a_recalibration_takes_one_more_pass(trained, digits_parts, monkeypatch):
@@ -252,9 +371,12 @@ def test_an_operation_that_cannot_fit_is_refused_before_it_starts(trained, digit
     assert all(word in str(refused.value) for word in words)
 
 
-@pytest.mark.parametrize(("part", "option"), [("vector", "parameters="), ("forward", "batch_size=")])
+@pytest.mark.parametrize(
+    ("part", "option"),
+    [("vector", "parameters="), ("forward", "batch_size="), ("head", "directions='class-gradients'")],
+)
 def test_the_option_that_helps_is_named(part, option):
-    sizes = Sizes(0, 100, 100, 100, 100, 10, 5, 100, 100, (5,), 5, False)
+    sizes = Sizes(0, 100, 100, 100, 100, 10, 5, 100, 100, (5,), 5, False, refit=True)
     room = Room(10**9, 10**9, 10**12)
     large = replace(sizes, **{part: 10**10})
     with pytest.raises(hs.InputError, match=option):

@@ -11,6 +11,7 @@ from torch import nn
 
 import hessian_surgery as hs
 from conftest import MEANS, operate, points
+from hessian_surgery.cli.tables import describe_choices
 from hessian_surgery.data.sources import Parts
 from hessian_surgery.evidence.accuracies import answer_rates, rates
 from hessian_surgery.evidence.leading_outputs import winners
@@ -384,8 +385,24 @@ def test_an_operation_on_digits_keeps_its_limits_and_evens_out(trained, digits_p
 
 
 def test_a_head_is_refitted_once(trained, digits_parts):
-    """After the first iteration it has seen every calibration image; progress ends at the whole."""
+    """After the first iteration it has seen every calibration image."""
     config = hs.SurgeryConfig(directions="refit")
+    problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
+    first, origin = find_directions(problem, problem.logits, None, Observer(), 1)
+    assert first.labels[-1] == "refitted head"
+    assert np.flatnonzero(origin.coefficients).tolist() == [len(first) - 1]
+    moved = origin.logits - problem.logits
+    whole = first.changes[-1] * origin.coefficients[-1]
+    assert torch.allclose(moved.gather(1, first.outputs), whole, atol=1e-4)
+    second, none = find_directions(problem, problem.logits, None, Observer(), 2)
+    assert (second.labels, none) == (first.labels[:-1], None)
+
+
+@pytest.mark.parametrize("parameters", ["*", "features.*"])
+@pytest.mark.parametrize("iteration", [1, 2])
+def test_progress_ends_at_the_whole(trained, digits_parts, parameters, iteration):
+    """With and without a refit."""
+    config = hs.SurgeryConfig(directions="refit", parameters=parameters)
     problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
     told = []
 
@@ -393,22 +410,23 @@ def test_a_head_is_refitted_once(trained, digits_parts):
         def stage(self, name, done, total):
             told.append((done, total))
 
-    first, origin = find_directions(problem, problem.logits, None, Told(), 1)
-    assert first.labels[-1] == "refitted head"
-    assert np.flatnonzero(origin.coefficients).tolist() == [len(first) - 1]
-    assert told[-1][0] == told[-1][1]
-    second, none = find_directions(problem, problem.logits, None, Observer(), 2)
-    assert (second.labels, none) == (first.labels[:-1], None)
+    find_directions(problem, problem.logits, None, Told(), iteration)
+    assert [done for done, _ in told] == list(range(len(told)))
+    assert {total for _, total in told} == {len(told) - 1}
 
 
 def test_where_the_head_may_not_move_it_is_not_refitted(trained, digits_parts):
-    """The step is that of class gradients."""
+    """The step is that of class gradients, and so it is recorded and printed."""
     outcomes = []
     for family in ("refit", "class-gradients"):
         config = hs.SurgeryConfig(directions=family, parameters="features.*", budget=0.01)
         outcomes.append(operate(copy.deepcopy(trained), digits_parts, config))
     assert outcomes[0].iterations[0].accepted
     assert outcomes[0].iterations[0].coefficients == outcomes[1].iterations[0].coefficients
+    assert outcomes[0].choices == outcomes[1].choices
+    assert outcomes[0].config == outcomes[1].config
+    assert outcomes[0].choices["directions"] == "class-gradients"
+    assert describe_choices(outcomes[0].choices, outcomes[0].findings).startswith("along class-gradients, ")
 
 
 def test_protected_are_the_strong_or_the_named_classes_but_none_with_a_target():

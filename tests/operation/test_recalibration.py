@@ -105,6 +105,15 @@ def test_a_head_that_cannot_be_found_or_may_not_move_is_refused():
         hs.operate(net, config=hs.SurgeryConfig(recalibrate=True, parameters="0.*"), **data)
 
 
+def test_where_no_bias_may_move_the_default_is_advised():
+    """It does what the model allows."""
+    for parameters, bias in (("0.*", True), ("*", False)):
+        net, data = overconfident(bias=bias)
+        with pytest.raises(hs.InputError, match=r"^directions: got 'biases', but .* none that may move; give refit$"):
+            hs.operate(net, config=hs.SurgeryConfig(directions="biases", parameters=parameters), **data)
+        hs.operate(net, config=hs.SurgeryConfig(parameters=parameters), **data)
+
+
 @pytest.mark.parametrize(("parameters", "advised"), [("*", True), ("0.*", False)])
 def test_recalibration_is_advised_only_where_it_may_be_done(parameters, advised, tmp_path):
     net, data = overconfident()

@@ -56,6 +56,11 @@ def stratified_folds(labels: Tensor, count: int, draw: torch.Generator | None = 
     return folds
 
 
+def halves(labels: Tensor, seed: int) -> Tensor:
+    """The half (n,), 0 or 1, that each sample is in; the same wherever halves are wanted."""
+    return stratified_folds(labels, 2, generator(seed, "sides"))
+
+
 def cap_per_class(data: LabelledSet, cap: int, seed: int = 0) -> LabelledSet:
     """Draw at most `cap` samples of each class (the calibration set of section 9.2).
 

@@ -14,11 +14,10 @@ from hessian_surgery.model.head import Head
 
 def bias_directions(probe: Probe, head: Head | None) -> Directions | None:
     """Make a direction of each bias of the head; None if it has no biases or they may not move."""
-    name = f"{head.name}.bias".lstrip(".") if head else ""
-    if head is None or name not in probe.space.names:
+    if head is None or head.bias_name not in probe.space.names:
         return None
     sizes = [parameter.numel() for parameter in probe.space.parameters]
-    first = sum(sizes[: probe.space.names.index(name)])
+    first = sum(sizes[: probe.space.names.index(head.bias_name)])
     count = probe.logits.shape[1]
     unit = logit_unit(probe.logits) * math.sqrt(count)
 

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.data.splits import cap_per_class, stratified_folds
+from hessian_surgery.data.splits import cap_per_class, halves
 from hessian_surgery.directions.class_gradients import TRAINING_IMAGES, gradient_vectors
 from hessian_surgery.directions.class_groups import ClassGroups, count_groups
 from hessian_surgery.directions.family import Directions, Probe, scaled_changes
-from hessian_surgery.seeding import generator
 from hessian_surgery.types import Array
 
 # Images of a typical class that each half must have; with fewer, its gradients are mostly noise.
@@ -26,13 +25,13 @@ def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | Non
     data = probe.data
     if not enough_images(data.counts):
         return None
-    sides = stratified_folds(data.labels, 2, generator(seed, "sides"))
+    sides = halves(data.labels, seed)
     places = [(sides == side).nonzero().squeeze(1) for side in (0, 1)]
     cap = max(1, TRAINING_IMAGES // (2 * len(data.classes)))
     if probe.moving is not None:
         places = [place[torch.isin(place, probe.moving.cpu())] for place in places]
-    halves = [cap_per_class(data.subset(place), cap, seed) for place in places]
-    made = [gradient_vectors(probe, half, "calibration_data", groups) for half in halves]
+    capped = [cap_per_class(data.subset(place), cap, seed) for place in places]
+    made = [gradient_vectors(probe, half, "calibration_data", groups) for half in capped]
     names = tuple(name for name in made[0][0] if name in made[1][0])
     rows = [[found.index(name) for name in names] for found, _ in made]
 

@@ -25,6 +25,16 @@ class Head:
     name: str
     module: nn.Linear
 
+    @property
+    def weight_name(self) -> str:
+        """The weight's name in `module.named_parameters()`."""
+        return f"{self.name}.weight".lstrip(".")
+
+    @property
+    def bias_name(self) -> str:
+        """The bias's name there, if there is one."""
+        return f"{self.name}.bias".lstrip(".")
+
 
 def find_head(classifier: Classifier, inputs: Inputs) -> Head | None:
     """Find the plain linear layer whose output is the logits; None if anything changes it later.
@@ -57,6 +67,12 @@ def find_head(classifier: Classifier, inputs: Inputs) -> Head | None:
         if layer in outputs and _is_untouched(*outputs[layer], logits):
             return Head(name, layer)
     return None
+
+
+def find_head_on(classifier: Classifier, data: LabelledSet) -> Head | None:
+    """`find_head` on the first two samples of a set."""
+    inputs, _ = next(data.batches(2, classifier.device))
+    return find_head(classifier, inputs)
 
 
 def _is_untouched(output: Tensor, version: int, logits: Tensor) -> bool:

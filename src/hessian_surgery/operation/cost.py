@@ -6,12 +6,10 @@ from typing import Any
 import torch
 
 from hessian_surgery.curvature.lanczos import STEPS_PER_SPIKE
-from hessian_surgery.curvature.memory import Room, free_room, saved_bytes
+from hessian_surgery.curvature.memory import Room, free_room
 from hessian_surgery.data.labelled import LabelledSet
-from hessian_surgery.directions.family import MICRO
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import check_classifier
-from hessian_surgery.model.parameters import ParameterSpace, parameter_space
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import OperationConfig
 from hessian_surgery.operation.memory_stages import (
@@ -21,7 +19,7 @@ from hessian_surgery.operation.memory_stages import (
     on_one_memory,
     spilled,
 )
-from hessian_surgery.operation.size_up import count_spikes, counts_of, feasible, gradients_of, size_up, with_basis
+from hessian_surgery.operation.size_up import count_spikes, counts_of, gradients_of, plan_for, size_up, with_basis
 from hessian_surgery.operation.stage_seconds import seconds_by_stage
 from hessian_surgery.operation.trial import Trial, try_passes
 from hessian_surgery.types import Progress
@@ -53,7 +51,8 @@ class Cost:
     Attributes:
         operations: how many; with folds one for each.
         weights: p, the weights that may move.
-        directions: what weights move along in an iteration: K spikes, class gradients.
+        directions: what weights move along, beside biases, in an iteration: K spikes, class
+            gradients; in the first also a refitted head.
         gradients: training images whose gradient is taken, in all.
         products: Hessian products in all; an estimate where Lanczos runs to convergence.
         passes: forward passes over the calibration images in all.
@@ -121,12 +120,12 @@ def estimate_cost(
         front: whether other objectives and budgets are predicted too; not with folds.
     """
     check_classifier(classifier, calibration_data)
-    space, config = _planned(classifier, calibration_data, config)
-    sizes = size_up(classifier, space, training_data, calibration_data, heldout_data, config, trial)
+    planned = plan_for(classifier, calibration_data, config)
+    space, config = planned.space, planned.config
+    sizes = size_up(planned, training_data, calibration_data, heldout_data, trial)
     steps = min(config.search.lanczos_steps or STEPS_PER_SPIKE * count_spikes(sizes.classes, config), space.dimension)
     work = algorithm_of(config).work(config, counts_of(calibration_data, config), classifier.device)
-    saved = saved_bytes(classifier, training_data, space)
-    sizes, basis = with_basis(classifier, space, training_data, calibration_data, config, sizes, saved)
+    sizes, basis = with_basis(planned, training_data, calibration_data, sizes)
     operations, iterations = folds or 1, config.total_iterations
     passes = work.passes + config.recalibrate
     memory = memory_by_stage(sizes, room or free_room(space.device))
@@ -141,7 +140,7 @@ def estimate_cost(
         backward=operations * work.backward,
         images=max(1, operations - 1) * passes * sizes.images + operations * work.extra_images,
         basis=basis,
-        graph_bytes=sizes.graph or MICRO * saved,
+        graph_bytes=sizes.graph,
         data_bytes=sizes.images * sizes.image,
         stages=tuple(_stage(s, seconds, space.device) for s in memory if s.name != "front" or (front and not folds)),
         spilled=spilled(memory, classifier.device),
@@ -155,10 +154,13 @@ def try_operation(
     progress: Progress | None = None,
 ) -> Trial:
     """Try the passes of an operation for a moment; see `try_passes`."""
-    space, config = _planned(classifier, calibration_data, config)
+    planned = plan_for(classifier, calibration_data, config)
+    config = planned.config
     counts = counts_of(calibration_data, config)
     directions = sum(gradients_of(counts, config)[:2]) + config.uses_refit
-    return try_passes(classifier, space, calibration_data, directions, config.batch_size, progress)
+    return try_passes(
+        classifier, planned.space, calibration_data, directions, config.batch_size, planned.head, progress
+    )
 
 
 def check_memory(
@@ -174,18 +176,10 @@ def check_memory(
     Raises:
         InputError: it does not fit; the message says what would help.
     """
-    space, config = _planned(classifier, calibration_data, config)
-    room = free_room(space.device)
-    sizes = size_up(classifier, space, training_data, calibration_data, heldout_data, config, trial)
-    check_room(memory_by_stage(sizes, room), room, space.device)
-
-
-def _planned(
-    classifier: Classifier, data: LabelledSet, config: OperationConfig
-) -> tuple[ParameterSpace, OperationConfig]:
-    """The weights that may move, and the config without what they do not allow."""
-    space = parameter_space(classifier.module, config.parameters)
-    return space, feasible(config, classifier, space, len(data.classes))
+    planned = plan_for(classifier, calibration_data, config)
+    room = free_room(planned.space.device)
+    sizes = size_up(planned, training_data, calibration_data, heldout_data, trial)
+    check_room(memory_by_stage(sizes, room), room, planned.space.device)
 
 
 def _stage(memory: StageMemory, seconds: dict[str, float] | None, device: torch.device) -> Stage:

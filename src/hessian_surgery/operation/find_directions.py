@@ -13,9 +13,9 @@ from hessian_surgery.directions.class_gradients import class_gradients
 from hessian_surgery.directions.class_groups import find_groups
 from hessian_surgery.directions.family import Directions, Probe, join
 from hessian_surgery.directions.moving import moving_images
-from hessian_surgery.directions.refit import Refit, refit_directions
+from hessian_surgery.directions.refit import FITS, Refit, refit_directions, refittable
 from hessian_surgery.directions.spikes import spike_directions
-from hessian_surgery.model.head import find_head
+from hessian_surgery.model.head import find_head_on
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.ladder import Origin
 from hessian_surgery.operation.observer import Observer
@@ -44,7 +44,10 @@ def find_directions(
     config = problem.config
     data = problem.calibration_data
     done = count(1)
-    units = _direction_units(problem, spikes)
+    head = find_head_on(problem.classifier, data)
+    # After a first iteration the head has been fitted to every calibration image.
+    again = refittable(head, problem.space) if config.uses_refit and iteration == 1 else None
+    units = _direction_units(problem, spikes, again is not None)
     observer.stage("directions", 0, units)
     probe = Probe(
         problem.classifier,
@@ -55,8 +58,6 @@ def find_directions(
         lambda *_: observer.stage("directions", next(done), units),
         moving_images(logits),
     )
-    first, _ = next(data.batches(2, problem.classifier.device))
-    head = find_head(problem.classifier, first)
     bias = bias_directions(probe, head)
     families = [] if bias is None else [bias]
     if problem.gradient_data is not None:
@@ -66,26 +67,28 @@ def find_directions(
         families += [] if crossed is None else [crossed]
     if spikes is not None:
         families.append(spike_directions(probe, spikes))
-    # After a first iteration the head has been fitted to every calibration image.
-    refit = refit_directions(probe, head, config.seed) if config.uses_refit and iteration == 1 else None
-    if refit is None:
+    if again is None:
         return join(families), None
+    refit = refit_directions(probe, again, config.seed)
     directions = join([*families, refit.directions])
-    return directions, _part_of_the_way(refit, len(directions))
+    return directions, _part_of_the_way(refit, logits, directions)
 
 
-def _part_of_the_way(refit: Refit, size: int) -> Origin:
-    """The step towards the refitted head, which is the last of so many directions."""
-    coefficients = np.zeros(size)
+def _part_of_the_way(refit: Refit, logits: Tensor, directions: Directions) -> Origin:
+    """The step towards the refitted head, which is the last direction, from the present logits."""
+    coefficients = np.zeros(len(directions))
     coefficients[-1] = PART_OF_THE_WAY * refit.length
-    return Origin(coefficients, PART_OF_THE_WAY * refit.changes)
+    # The linear model is where the changes are.
+    there = logits.to(directions.changes.device)
+    return Origin(coefficients, there + (PART_OF_THE_WAY * refit.changes).to(there))
 
 
-def _direction_units(problem: Problem[SurgeryConfig], spikes: Spectrum | None) -> int:
-    """How often progress is told while directions are found: for each gradient, slope and refit.
+def _direction_units(problem: Problem[SurgeryConfig], spikes: Spectrum | None, refit: bool) -> int:
+    """How often progress is told while directions are found: for each gradient, slope and fit.
 
-    Both halves of the calibration images have gradients, and share a slope.
+    Both halves of the calibration images have gradients, and a fit of the head; they share a slope.
     """
     rows = gradient_rows(problem.calibration_data.counts, len(problem.config.alone))
     gradients = 0 if problem.gradient_data is None else sum(rows) + sum(rows[:2])
-    return max(1, gradients + (0 if spikes is None else len(spikes)) + problem.config.uses_refit)
+    refits = FITS + 1 if refit else 0
+    return max(1, gradients + (0 if spikes is None else len(spikes)) + refits)

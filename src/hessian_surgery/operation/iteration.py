@@ -18,6 +18,7 @@ from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.model.freed_memory import give_back
 from hessian_surgery.operation.class_bias import fit_class_bias
+from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.driver import Algorithm, Ending, Work, iterations_of
@@ -30,10 +31,10 @@ from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.proposal import (
     Proposal,
     Survey,
+    count_plans,
     decide,
     find_front,
     find_responses,
-    measured_rays,
     operation_goal,
     survey,
 )
@@ -257,7 +258,7 @@ def _unpack(
 
 
 def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
-    """Passes at most: for the directions, the logits before and after, and the measured fits.
+    """Passes at most: for directions, features of the head, logits before and after, measured fits.
 
     Only the moving images take part in those for directions and measured fits.
     """
@@ -268,10 +269,11 @@ def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
     crossed = len(rows) > 1
     gradients = sum(rows[:2])
     each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
-    # The front has as many rays of its own as the first iteration; a head is refitted there only.
-    measured = 2 * measured_rays(config, config.uses_refit)
-    measured += (config.iterations - 1) * measured_rays(config, refit=False)
-    measured = measured if spikes + gradients > 0 else 0
+    # The front has as many plans of its own as the first iteration; a head is refitted there only.
+    plans = 2 * count_plans(config, config.uses_refit)
+    plans += (config.iterations - 1) * count_plans(config, refit=False)
+    # Each ray along directions is measured by a pass.
+    measured = plans * len(PRICES) if spikes + gradients > 0 else 0
     # The logits before the first step are the report's as well.
     directions = math.ceil(share * (each * (spikes + gradients) + crossed))
     passes = config.iterations * (directions + 2) + config.uses_refit + 1 + math.ceil(share * measured)

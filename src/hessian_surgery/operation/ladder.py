@@ -2,7 +2,8 @@
 
 Few labels allow few coefficients. The smallest family has one: it moves every logit against the
 class's share of the training images, as logit adjustment does. The next has one for each class; the
-last has one for every direction. With a refitted head, the same families start there once more.
+last has one for every direction. With a refitted head, the same families start there once more,
+above one that has none: just the step to the start.
 """
 
 from dataclasses import dataclass, replace
@@ -30,11 +31,11 @@ class Origin:
 
     Attributes:
         coefficients: of all directions (K,).
-        changes: the change of all logits (n, C) that it makes.
+        logits: all logits (n, C) there, on the device of the linear model.
     """
 
     coefficients: Array
-    changes: Tensor
+    logits: Tensor
 
 
 def climb(
@@ -62,7 +63,7 @@ def climb(
     """
     starts = [_Start(surrogate, np.zeros(surrogate.size), after)]
     if origin is not None:
-        moved = replace(surrogate, logits=surrogate.logits + origin.changes.to(surrogate.logits))
+        moved = replace(surrogate, logits=origin.logits)
         starts.append(_Start(moved, origin.coefficients, after))
     known = [start.known(training_counts) for start in starts]
     fitted = [start.fitted(goal, seed) for start in starts]

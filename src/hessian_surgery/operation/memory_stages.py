@@ -8,24 +8,20 @@ from hessian_surgery.curvature.basis import Place
 from hessian_surgery.curvature.memory import SHARE, Room, sized
 from hessian_surgery.directions.rows import place_rows
 from hessian_surgery.errors import InputError
-from hessian_surgery.evidence.leading_outputs import LEADING
 from hessian_surgery.evidence.resampled_pairs import RESAMPLES as REPORT_RESAMPLES
 from hessian_surgery.operation.choice import RESAMPLES
-from hessian_surgery.operation.coefficient_fit import PRICES, SHARES
+from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.crossfit import FOLDS
-from hessian_surgery.operation.ladder import TAUS
+from hessian_surgery.operation.size_up import FLOAT, Sizes
 from hessian_surgery.ranks import present
 
-FLOAT = 4
 LONG = 8
-# What libraries and Python's own objects take in host memory when they are first used.
-LIBRARIES = 10_000_000
-# A GPU's libraries read their kernels when these are first used (benchmarks.announced).
-GPU_LIBRARIES = 250_000_000
 # On a CPU the C library keeps free blocks between those in use: this share; and this share more of
 # activations, which come in many sizes (benchmarks.announced).
 SPARE = 0.16
 GAPS = 0.3
+# Bytes that scipy's search holds for each weight of a head: 37 numbers in double precision.
+SEARCH = 37 * 8
 
 # What helps if a part is too large.
 ADVICE = {
@@ -34,6 +30,7 @@ ADVICE = {
     "copies of weights": "parameters='layer4.*' moves fewer weights",
     "gradients": "parameters='layer4.*' moves fewer weights",
     "spikes": "parameters='layer4.*' moves fewer weights",
+    "head": "directions='class-gradients' fits no head again",
     "activations": "batch_size=N takes fewer images at a time",
     "logits": "calibration_cap=N takes fewer images of each class",
     "fits": "calibration_cap=N takes fewer images of each class",
@@ -62,82 +59,6 @@ class StageMemory:
         return sum(part.nbytes for part in self.parts if part.place in places)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What the memory of an operation depends on.
-
-    Attributes:
-        libraries: bytes that libraries take in host memory.
-        images: calibration images, N.
-        moving: those that directions are tried on.
-        heldout: held-out images.
-        drawn: training images whose gradients are taken.
-        image: bytes of one image.
-        classes: C.
-        vector: bytes of a vector of all weights that may move.
-        state: bytes of the whole model.
-        gradients: rows of gradients in each family: of training images, of each calibration half.
-        directions: directions with logit changes, K'.
-        uneven: whether classes differ in training images, so that there are prior shifts.
-        plans: how often all families are fitted: with targets for two aims, and from a refitted
-            head once more.
-        features: bytes of what the head reads of all images, if it is fitted again; else 0.
-        basis: bytes of the Lanczos basis and of spikes that are kept.
-        basis_place: where these are.
-        graph: bytes of the graph of a Hessian batch.
-        hessian_images: images of that batch.
-        tried: bytes of activations while batch sizes are tried.
-        forward: bytes of activations of a forward pass.
-        gradient: bytes of a batch that is differentiated, with the vectors that this takes.
-        slope: bytes of a batch while logit changes are found, likewise.
-        freed: bytes that a forward pass takes beside what a gradient has freed.
-        with_plan: whether steps are fitted; the paper's loop fits none.
-        recalibrated: whether a temperature is fitted in the end.
-    """
-
-    libraries: int
-    images: int
-    moving: int
-    heldout: int
-    drawn: int
-    image: int
-    classes: int
-    vector: int
-    state: int
-    gradients: tuple[int, ...]
-    directions: int
-    uneven: bool
-    plans: int = 1
-    features: int = 0
-    basis: int = 0
-    basis_place: Place = "device"
-    graph: int = 0
-    hessian_images: int = 0
-    tried: int = 0
-    forward: int = 0
-    gradient: int = 0
-    slope: int = 0
-    freed: int = 0
-    with_plan: bool = True
-    recalibrated: bool = False
-
-    @property
-    def leading(self) -> int:
-        """Logits of an image that are modelled, L."""
-        return min(LEADING, self.classes)
-
-    @property
-    def modelled(self) -> int:
-        """Bytes of the modelled logits of all images."""
-        return FLOAT * self.images * self.leading
-
-    @property
-    def steps(self) -> int:
-        """Candidates: nothing, prior shifts, biases, all directions; these from each start."""
-        starts = 2 if self.features else 1
-        return starts * (1 + self.uneven * len(TAUS)) + 2 * self.plans * len(PRICES) * len(SHARES)
-
-
 def memory_by_stage(sizes: Sizes, room: Room) -> tuple[StageMemory, ...]:
     """What each stage holds, besides the model and what is in memory already."""
     data = [
@@ -155,8 +76,7 @@ def memory_by_stage(sizes: Sizes, room: Room) -> tuple[StageMemory, ...]:
         found.append(StageMemory("spikes", (*kept, *work)))
     if sizes.with_plan:
         rows = _rows(sizes, _left(room, kept))
-        logits = FLOAT * sizes.images * sizes.classes
-        kept += [*rows, Part("logits", logits + 2 * sizes.modelled, "device")]
+        kept += [*rows, Part("logits", sizes.all_logits + 2 * sizes.modelled, "device")]
         found.append(StageMemory("directions", (*kept, *_directions_work(sizes))))
         found += _plan(sizes, kept)
     else:
@@ -189,24 +109,34 @@ def _rows(sizes: Sizes, left: Room) -> list[Part]:
         left = _left(left, found[-2:])
     # They are joined: once by family, once all together.
     changes = sizes.directions * sizes.modelled
-    found.append(Part("logits", 2 * changes, place_rows(changes, left)))
-    if sizes.features:
-        # A refitted head, seen from each half; what it changes.
-        found.append(Part("copies of weights", 2 * sizes.vector, "device"))
-        found.append(Part("logits", FLOAT * sizes.images * sizes.classes, "device"))
+    place = place_rows(changes, left)
+    found.append(Part("logits", 2 * changes, place))
+    if sizes.refit:
+        # A change of the head from each half; all logits part of the way there, beside the changes.
+        found.append(Part("head", 2 * FLOAT * sizes.head, "device"))
+        found.append(Part("logits", sizes.all_logits, "device" if place == "device" else "host"))
     return found
 
 
 def _directions_work(sizes: Sizes) -> list[Part]:
     # A sum and the squares beside a batch's gradient; a direction, and its logits three times.
-    logits = Part("logits", 3 * FLOAT * sizes.images * sizes.classes, "device")
+    logits = Part("logits", 3 * sizes.all_logits, "device")
     # On a CPU the C library keeps what a gradient has freed, and forward passes need other sizes.
     passes = sizes.gradient + sizes.freed
     gradient = _passing(passes, 2 * sizes.vector) if sizes.gradients else []
     slope = [*_passing(sizes.slope, sizes.vector), logits]
-    # All features, those of a half, and the same in other units.
-    refit = [Part("logits", 2 * sizes.features, "device")]
-    return max(gradient, slope, refit, key=_total)
+    return max(gradient, slope, *_refit_work(sizes), key=_total)
+
+
+def _refit_work(sizes: Sizes) -> list[list[Part]]:
+    """What is held while a temperature is fitted to a half of the images, and then a head."""
+    # All features and those of the half. Its logits, and three times in double precision.
+    temperature = [Part("logits", 3 * sizes.features // 2 + 7 * sizes.all_logits // 2, "device")]
+    # The half's features again in other units; where its logits start, where they are, the slopes.
+    fit = Part("logits", 2 * sizes.features + 5 * sizes.all_logits // 2, "device")
+    # The head's changes and slopes.
+    own = Part("head", 7 * FLOAT * sizes.head, "device")
+    return [temperature, [fit, own, Part("head", SEARCH * sizes.head, "host")]] if sizes.refit else []
 
 
 def _passing(activations: int, vectors: int) -> list[Part]:
@@ -223,7 +153,8 @@ def _plan(sizes: Sizes, kept: list[Part]) -> list[StageMemory]:
     # Values, one copy filled up and one gathered by class; weights of images.
     fits = FOLDS * len(PRICES) * (3 * sizes.modelled + 2 * FLOAT * sizes.images)
     rays = 2 * sizes.plans * len(PRICES) * sizes.modelled
-    kept = [*kept, Part("fits", rays + 4 * sizes.modelled, "device")]
+    # A linear model at each start.
+    kept = [*kept, Part("fits", rays + (4 + sizes.refit) * sizes.modelled, "device")]
     answers = sizes.steps * sizes.images * LONG
     drawn = RESAMPLES * sizes.steps * sizes.classes * FLOAT
     # How often images are drawn, in double and in single precision; which are right.

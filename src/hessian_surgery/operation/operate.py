@@ -71,8 +71,9 @@ def operate(
 
     Args:
         model: the trained classifier, a module or a `Classifier`; only its weights change.
-        training_data: images that the model was trained on; directions come from these.
-        calibration_data: images that decisions are made on; if there are enough, directions too.
+        training_data: images that the model was trained on; class gradients come from these.
+        calibration_data: images that decisions are made on; the head is refitted to these, and if
+            there are enough, they have class gradients too.
         heldout_data: images that only the report sees.
         folds: instead of held-out data: the mean step of so many operations, each without one fold
             of the calibration images and judged on it.
@@ -102,8 +103,8 @@ def operate(
     config = config or SurgeryConfig()
     with kept_for_passes(as_classifier(model).device), watched(observer, progress) as observer:
         counted = config_to_count(config, criteria)
-        check_memory(as_classifier(model), training, calibration, heldout, counted)
-        inputs = check_inputs(model, training, calibration, config, progress=observer.reading)
+        fits = partial(check_memory, as_classifier(model), training, calibration, heldout, counted)
+        inputs = check_inputs(model, training, calibration, config, progress=observer.reading, before_reading=fits)
         checked = check_judge(inputs, training, heldout, folds, observer.reading)
         costed = replace(inputs, config=counted)
         observer.expect(partial(expected_operation, costed, training, checked.heldout, folds, front))

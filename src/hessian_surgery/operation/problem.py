@@ -1,6 +1,7 @@
 """Problem: a checked and measured model, the images it is operated with, and the choices."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import torch
@@ -12,13 +13,15 @@ from hessian_surgery.data.class_names import require_same_names
 from hessian_surgery.data.labelled import Data, LabelledSet, as_part
 from hessian_surgery.data.splits import cap_per_class
 from hessian_surgery.directions.class_gradients import gradient_images
+from hessian_surgery.directions.refit import refittable
 from hessian_surgery.evidence.metrics import class_accuracy
 from hessian_surgery.model.classifier import Classifier, as_classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, Answers, answers_of, check_classifier, finite_logits
+from hessian_surgery.model.head import Head, find_head_on
 from hessian_surgery.model.parameters import ParameterSpace, parameter_space, refuse_half_precision
 from hessian_surgery.model.passes import Passes, choose_passes
 from hessian_surgery.operation.acceptance_criteria import Criteria
-from hessian_surgery.operation.config import OperationConfig
+from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.types import Array, Progress
 
 Config = TypeVar("Config", bound=OperationConfig)
@@ -32,7 +35,7 @@ class Inputs(Generic[Config]):
         classifier: the model, at its present weights.
         space: the weights that may move.
         calibration_data: the images that every decision is made on.
-        config: the choices.
+        config: the choices, without what the model does not allow.
         training_counts: images of each class (C,) in the training data.
         finder: finds spikes; None if none are sought.
         gradient_data: the training images of the class gradients; None if there are none.
@@ -112,10 +115,12 @@ def check_inputs(
     config: Config,
     directions: bool = True,
     progress: Progress | None = None,
+    before_reading: Callable[[], None] | None = None,
 ) -> Inputs[Config]:
     """Check model and data; see `prepare`. Without `directions` no training image is read.
 
-    `progress` is told of the samples of each part that have been read.
+    `progress` is told of the samples of each part that have been read. `before_reading` is called
+    once all is checked, before images are read into memory.
     """
     classifier = as_classifier(model)
     space = parameter_space(classifier.module, config.parameters)
@@ -129,6 +134,9 @@ def check_inputs(
     require_same_names(calibration.classes, training.classes, "training_data")
     config.check_classes(calibration.classes)
     note = check_classifier(classifier, calibration)
+    config, _ = settle_refit(config, classifier, space, calibration)
+    if before_reading is not None:
+        before_reading()
     spikes = config.uses_spikes and directions
     finder = _make_finder(classifier, space, training, calibration, config) if spikes else None
     gradients = config.uses_gradients and directions
@@ -142,6 +150,23 @@ def check_inputs(
         gradient_data=gradient_images(training, config.seed).resident(progress=progress) if gradients else None,
         notes=(note,) if note else (),
     )
+
+
+def settle_refit(
+    config: Config, classifier: Classifier, space: ParameterSpace, data: LabelledSet
+) -> tuple[Config, Head | None]:
+    """The head that is fitted again, if one is; and the config, without a refit if none can be.
+
+    Args:
+        config: the choices.
+        classifier: the model.
+        space: the weights that may move.
+        data: images; the first two tell where the head is.
+    """
+    if not isinstance(config, SurgeryConfig) or not config.uses_refit:
+        return config, None
+    head = refittable(find_head_on(classifier, data), space)
+    return (config if head else replace(config, directions="class-gradients")), head
 
 
 def measure_start(

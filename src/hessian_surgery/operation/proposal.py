@@ -103,7 +103,7 @@ def _survey(
         candidates_for = partial(
             climb,
             surrogate,
-            after=_told(after_coefficients(problem, directions), measured_rays(config, origin is not None), observer),
+            after=_told(after_coefficients(problem, directions), count_plans(config, origin is not None), observer),
             training_counts=problem.training_counts,
             origin=origin,
             seed=config.seed,
@@ -172,20 +172,20 @@ def after_coefficients(problem: Problem[Any], directions: Directions) -> AfterCo
     return after
 
 
-def measured_rays(config: SurgeryConfig, refit: bool) -> int:
-    """How many rays along directions a plan measures, with a pass over the moving images for each.
+def count_plans(config: SurgeryConfig, refit: bool) -> int:
+    """How many plans an iteration makes, each with a ray along directions at every price.
 
     With targets, fits aim at them and at what comes after. All start from a refit once more.
     """
-    return (2 if config.targets else 1) * (2 if refit else 1) * len(PRICES)
+    return (2 if config.targets else 1) * (2 if refit else 1)
 
 
-def _told(after: AfterCoefficients, rays: int, observer: Observer) -> AfterCoefficients:
+def _told(after: AfterCoefficients, plans: int, observer: Observer) -> AfterCoefficients:
     """The same, and an observer is told: fits count for one half of a plan, passes for the other.
 
     A front has as many passes: for the other aim; or for both, without the targets.
     """
-    passes = rays * FOLDS
+    passes = plans * len(PRICES) * FOLDS
     numbers = count()
 
     def told(coefficients: Array, positions: Tensor) -> Tensor:

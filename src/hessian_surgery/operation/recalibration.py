@@ -6,7 +6,7 @@ import torch
 
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.evaluation import compute_logits
-from hessian_surgery.model.head import Head, find_head
+from hessian_surgery.model.head import Head, find_head_on
 from hessian_surgery.model.temperature import fit_temperature
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.problem import Inputs, Problem
@@ -14,20 +14,19 @@ from hessian_surgery.operation.problem import Inputs, Problem
 
 def head_of(problem: Inputs[Any]) -> Head | None:
     """The last linear layer of the model; None if there is no plain one."""
-    inputs, _ = next(problem.calibration_data.batches(2, problem.classifier.device))
-    return find_head(problem.classifier, inputs)
+    return find_head_on(problem.classifier, problem.calibration_data)
 
 
 def check_biases(problem: Inputs[Any]) -> None:
     """Refuse to move biases alone, if there are none that may move."""
     if isinstance(problem.config, SurgeryConfig) and problem.config.directions == "biases" and not has_biases(problem):
-        raise InputError("directions: got 'biases', but the model's head has none that may move; give class-gradients")
+        raise InputError("directions: got 'biases', but the model's head has none that may move; give refit")
 
 
 def has_biases(problem: Inputs[Any]) -> bool:
     """Whether the head has biases that may move."""
     head = head_of(problem)
-    return head is not None and f"{head.name}.bias".lstrip(".") in problem.space.names
+    return head is not None and head.bias_name in problem.space.names
 
 
 def check_recalibration(problem: Inputs[Any]) -> None:
@@ -76,5 +75,4 @@ def _unmoved(problem: Inputs[Any], head: Head) -> list[str]:
 
 
 def _names(head: Head) -> list[str]:
-    names = ["weight"] if head.module.bias is None else ["weight", "bias"]
-    return [f"{head.name}.{name}".lstrip(".") for name in names]
+    return [head.weight_name] if head.module.bias is None else [head.weight_name, head.bias_name]

@@ -4,14 +4,16 @@ from hessian_surgery.directions.class_gradients import TRAINING_IMAGES
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.crossfit import FOLDS
 from hessian_surgery.operation.driver import Work
-from hessian_surgery.operation.memory_stages import Sizes
 from hessian_surgery.operation.minimize import EVALUATIONS
+from hessian_surgery.operation.size_up import Sizes
 from hessian_surgery.operation.trial import Trial
 
 # What a Hessian product over a batch costs, in gradients of the batch.
 GRADIENTS_PER_PRODUCT = 2.0
 # What a fit costs, with the search's own arithmetic, in the evaluations that a trial times.
 FITS = 1.3
+# How often a head's fit and its temperature's are evaluated; from 1 to 26 times.
+HEAD_EVALUATIONS = 15
 # What moving the weights along a direction and back costs, in additions of vectors.
 MOVES = 3
 
@@ -36,7 +38,7 @@ def seconds_by_stage(
     differentiated = sizes.drawn + crossed * min(sizes.moving, TRAINING_IMAGES)
     fits = (2 if sizes.directions else 1) * FITS * EVALUATIONS * images * trial.fit.seconds
     # Each half of the images sees a step of its own along crossed directions, and so does a refit.
-    refit = sizes.features > 0
+    refit = sizes.refit
     vectors = (1 + (crossed or refit)) * FOLDS * sizes.directions * trial.vector
     measured = len(PRICES) * (sizes.moving * trial.forward.seconds + vectors) if sizes.directions else 0.0
     each = {
@@ -48,7 +50,9 @@ def seconds_by_stage(
         slopes = (sizes.directions - refit) * (sizes.moving * trial.slope.seconds + MOVES * trial.vector)
         # The logits of a further iteration; the features that a head is fitted to in the first.
         again = (1 + (refit - 1) / iterations) * forward
-        each["directions"] = again + differentiated * trial.gradient.seconds + slopes
+        # The two halves have all images between them.
+        head = HEAD_EVALUATIONS * images * trial.head / iterations
+        each["directions"] = again + differentiated * trial.gradient.seconds + slopes + head
         plan = sizes.plans * (measured + fits)
         # Without a refit there is half as much to plan.
         each["plan"] = plan * (1 + 1 / iterations) / 2 if refit else plan

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -15,10 +17,13 @@ from hessian_surgery.curvature.memory import Watch
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.directions.family import Probe
 from hessian_surgery.directions.logit_changes import largest_batch
+from hessian_surgery.directions.refit import PULL
 from hessian_surgery.evidence.leading_outputs import leading_outputs
 from hessian_surgery.model.classifier import Classifier
 from hessian_surgery.model.evaluation import BATCH_SIZE, compute_logits
 from hessian_surgery.model.freed_memory import give_back
+from hessian_surgery.model.head import Head
+from hessian_surgery.model.head_fit import head_objective
 from hessian_surgery.model.parameters import ParameterSpace
 from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.crossfit import FOLDS
@@ -30,6 +35,8 @@ from hessian_surgery.types import Progress
 IMAGES = 64
 # Images of the fits, at least; with fewer, overhead would count for too much.
 FITTED = 512
+# Images of a head's fit, at most; its cost is hardly in the images if there are few.
+HEAD_IMAGES = 2000
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,8 @@ class Trial:
         slope: the logits' derivatives along one direction; on a CPU a forward pass.
         fit: one evaluation of all fits to the calibration images.
         vector: seconds that each direction takes when a step is made.
+        head: seconds for each image of one evaluation of a head's fit and of its temperature's; 0
+            if no head is fitted.
     """
 
     forward: Pass
@@ -71,6 +80,7 @@ class Trial:
     slope: Pass
     fit: Pass
     vector: float
+    head: float = 0.0
 
     def shared_by(self, ranks: int) -> "Trial":
         """The same where so many ranks take turns at batches of images; each fits by itself."""
@@ -84,6 +94,7 @@ def try_passes(
     data: LabelledSet,
     directions: int,
     batch_size: int | None = None,
+    head: Head | None = None,
     progress: Progress | None = None,
 ) -> Trial:
     """Do each kind of work twice on the first images of `data`; the weights come back bit for bit.
@@ -94,10 +105,11 @@ def try_passes(
         data: the calibration images.
         directions: how many directions the fits have.
         batch_size: images per forward pass, if given.
+        head: the head that is fitted again, if one is.
         progress: told of the kinds of work done.
     """
     with alone():
-        trial = _try_passes(classifier, space, data, directions, batch_size, progress)
+        trial = _try_passes(classifier, space, data, directions, batch_size, head, progress)
     return trial.shared_by(present().size)
 
 
@@ -107,6 +119,7 @@ def _try_passes(
     data: LabelledSet,
     directions: int,
     batch_size: int | None,
+    head: Head | None,
     progress: Progress | None,
 ) -> Trial:
     device = classifier.device
@@ -126,8 +139,9 @@ def _try_passes(
     slope = _try_slope(probe, device) if on_gpu else forward
     told(3, 4)
     fit = _try_fit(logits, shown.labels, len(data.classes), directions)
+    refit = 0.0 if head is None else _try_head(head, min(len(data) // 2, HEAD_IMAGES), space.device)
     told(4, 4)
-    return Trial(forward, gradient, slope, fit, _try_vector(space))
+    return Trial(forward, gradient, slope, fit, _try_vector(space), refit)
 
 
 def _try_gradient(probe: Probe, device: torch.device) -> Pass:
@@ -171,6 +185,23 @@ def _try_fit(logits: Tensor, labels: Tensor, classes: int, directions: int) -> P
     return _tried(lambda: surrogate.pull_back(torch.softmax(surrogate.at(start), dim=2)), len(logits), logits.device)
 
 
+def _try_head(head: Head, images: int, device: torch.device) -> float:
+    """Seconds for each image of one evaluation of a head's fit, and of its temperature's."""
+    images = max(1, images)
+    outputs, width = head.module.weight.shape
+    start = torch.zeros(images, outputs, device=device)
+    labels = torch.arange(images, device=device) % outputs
+    objective = head_objective(torch.ones(images, width, device=device), labels, start, PULL, outputs)
+    none = np.zeros(outputs * (width + 1))
+
+    def both() -> None:
+        objective(none)
+        cross_entropy(start.double() * 1.0, labels)
+
+    both()
+    return _seconds(both, device) / images
+
+
 def _tried(work: Callable[[], Tensor], images: int, device: torch.device, whole: bool = False) -> Pass:
     """Seconds of the second time, and the bytes of the first.
 
@@ -190,7 +221,7 @@ def _tried(work: Callable[[], Tensor], images: int, device: torch.device, whole:
     return Pass(images, _seconds(work, device) / images, max(0, held - result.nbytes), 0 if whole else seen)
 
 
-def _seconds(work: Callable[[], Tensor], device: torch.device) -> float:
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
     started = time.perf_counter()
     work()
     if device.type == "cuda":

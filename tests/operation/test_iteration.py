@@ -426,7 +426,7 @@ def test_where_the_head_may_not_move_it_is_not_refitted(trained, digits_parts):
     assert outcomes[0].choices == outcomes[1].choices
     assert outcomes[0].config == outcomes[1].config
     assert outcomes[0].choices["directions"] == "class-gradients"
-    assert describe_choices(outcomes[0].choices, outcomes[0].findings).startswith("along class-gradients, ")
+    assert describe_choices(outcomes[0].choices, outcomes[0].findings).startswith("along class gradients, ")
 
 
 def test_protected_are_the_strong_or_the_named_classes_but_none_with_a_target():

@@ -99,6 +99,16 @@ def _summary(findings: Findings) -> Table:
     return summary
 
 
+# What an operation moves along, by family of directions.
+ALONG = {
+    "refit": "class gradients and a refitted head",
+    "class-gradients": "class gradients",
+    "spikes": "spikes",
+    "both": "class gradients and spikes",
+    "biases": "biases",
+}
+
+
 def describe_choices(choices: dict[str, Any], findings: Findings) -> str:
     """Sum up in one line the choices that the config left open, and what moved."""
     names = choices["protected"]
@@ -108,7 +118,9 @@ def describe_choices(choices: dict[str, Any], findings: Findings) -> str:
         how = f"{choices['spikes']} spikes, p = {choices['exponent']:g}"
     else:
         changed = findings.changed
-        moved = "the head's biases alone" if changed and changed.only_biases else f"along {choices['directions']}"
+        moved = (
+            "the head's biases alone" if changed and changed.only_biases else f"along {ALONG[choices['directions']]}"
+        )
         how = f"{moved}, giving up at most {100 * choices['budget']:.2g} pp of accuracy"
     limit = max(findings.asked.limits.values(), default=choices["max_drop"])
     most = f"at most {100 * limit:.1f} pp lost"

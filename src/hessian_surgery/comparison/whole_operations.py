@@ -14,6 +14,7 @@ from hessian_surgery.comparison.over_splits import failed_result, run_with_budge
 from hessian_surgery.comparison.protocol import Split
 from hessian_surgery.comparison.run_context import EntryResult, RunContext
 from hessian_surgery.data.checks import require_images
+from hessian_surgery.directions.logit_changes import logits_after
 from hessian_surgery.errors import FileError, InputError
 from hessian_surgery.operation.algorithms import algorithm_of
 from hessian_surgery.operation.config import SurgeryConfig
@@ -23,8 +24,11 @@ from hessian_surgery.operation.iteration_record import IterationRecord
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import Problem, prepare
 from hessian_surgery.operation.proposal import decide, operation_goal, survey
+from hessian_surgery.operation.step import TriedStep
 from hessian_surgery.paper.config import as_loop
 
+# The class of an image that is not predicted yet.
+UNKNOWN = -1
 NO_BUDGET = "an operation needs a budget of 0 or more"
 
 
@@ -66,9 +70,9 @@ def operate_in_place(
     if budget < 0:
         raise InputError(NO_BUDGET)
     problem, steps = _find_steps(model, replace(context.terms, directions=OPERATIONS[name]), split, (budget,))
-    step = steps[budget]
-    if step is not None:
-        problem.space.perturb(step)
+    tried = steps[budget]
+    if tried is not None:
+        problem.space.perturb(tried.step)
 
 
 def _loop_problem(model: ComparedModel, split: Split) -> Problem[Any]:
@@ -98,7 +102,7 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
 
     def predict(split: Split) -> Predictions:
         try:
-            problem, steps = _find_steps(model, config, split, budgets)
+            problem, steps = _find_steps(model, config, split, budgets, context.outputs.logits)
         except FileError:
             raise
         except InputError as reason:
@@ -106,41 +110,50 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
         known: list[tuple[Tensor, Tensor]] = []
         unchanged = context.outputs.logits.argmax(dim=1)
         return {
-            budget: unchanged if step is None else _predict_after(step, problem, model, known)
-            for budget, step in steps.items()
+            budget: unchanged if tried is None else _predict_after(tried, problem, model, split, known)
+            for budget, tried in steps.items()
         }
 
     return run_with_budgets(entry, context, budgets, predict)
 
 
 def _find_steps(
-    model: ComparedModel, config: SurgeryConfig, split: Split, budgets: Sequence[float]
-) -> tuple[Problem[SurgeryConfig], dict[float, Tensor | None]]:
-    """The step (p,) that the default operation takes at each budget; None if it takes none.
+    model: ComparedModel, config: SurgeryConfig, split: Split, budgets: Sequence[float], logits: Tensor | None = None
+) -> tuple[Problem[SurgeryConfig], dict[float, TriedStep | None]]:
+    """The step that the default operation takes at each budget; None if it takes none.
 
-    Directions and fits do not depend on the budget, so all budgets share them.
+    Directions and fits do not depend on the budget, so all budgets share them. If the logits of all
+    images (N, C) are known, the calibration images need no pass.
     """
     labelled = model.images.subset(split.calibration)
-    problem, _ = prepare(model.classifier, model.training_data, labelled, config, model.passes)
+    known = None if logits is None else logits[split.calibration.to(logits.device)]
+    problem, _ = prepare(model.classifier, model.training_data, labelled, config, model.passes, known)
     goal = operation_goal(problem)
     require_images(labelled.labels, labelled.classes, "calibration data", at_least=2)
     found = survey(problem, 1, goal, {}, Observer())
-    steps: dict[float, Tensor | None] = {}
+    steps: dict[float, TriedStep | None] = {}
     for budget in budgets:
         limited = replace(goal, floor=goal.floor + config.budget - budget)
         tried = try_proposal(problem, limited, found, decide(found, limited, config.seed))
-        steps[budget] = tried.step if tried and tried.kept else None
+        steps[budget] = tried if tried and tried.kept else None
     return problem, steps
 
 
 def _predict_after(
-    step: Tensor, problem: Problem[Any], model: ComparedModel, known: list[tuple[Tensor, Tensor]]
+    tried: TriedStep, problem: Problem[Any], model: ComparedModel, split: Split, known: list[tuple[Tensor, Tensor]]
 ) -> Tensor:
-    """Predict after a step (p,); `known` are steps that were taken before, with the predictions."""
+    """Predict after a step that was measured on the calibration images: the others are left.
+
+    `known` are steps that were taken before, with the predictions.
+    """
     for other, predicted in known:
-        if torch.equal(step, other):
+        if torch.equal(tried.step, other):
             return predicted
-    with problem.space.keeping_weights():
-        problem.space.perturb(step)
-        known.append((step, predict_images(model)))
-    return known[-1][1]
+    predicted = torch.full((len(model.images),), UNKNOWN)
+    predicted[split.calibration] = tried.answers.cpu()
+    rest = (predicted == UNKNOWN).nonzero().squeeze(1)
+    images = model.images.subset(rest)
+    after = logits_after(model.classifier, problem.space, tried.step, images, model.passes.batch_size)
+    predicted[rest] = after.argmax(dim=1).cpu()
+    known.append((tried.step, predicted))
+    return predicted

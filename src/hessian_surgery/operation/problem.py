@@ -92,6 +92,7 @@ def prepare(
     calibration_data: Data,
     config: Config,
     passes: Passes | None = None,
+    logits: Tensor | None = None,
 ) -> tuple[Problem[Config], Answers]:
     """Check model and data, and measure the starting model.
 
@@ -101,11 +102,12 @@ def prepare(
         calibration_data: images that every decision is made on.
         config: the choices.
         passes: how forward passes are made; None follows the config.
+        logits: those of the calibration images (N, C), if they are known.
 
     Returns:
         The problem, and the starting model's answers to the calibration images.
     """
-    return measure_start(check_inputs(model, training_data, calibration_data, config), passes)
+    return measure_start(check_inputs(model, training_data, calibration_data, config), passes, logits)
 
 
 def check_inputs(

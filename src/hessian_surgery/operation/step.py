@@ -24,12 +24,14 @@ class TriedStep:
         step: δθ (p,).
         share: of the proposed step.
         rates: on the calibration images.
+        answers: the predicted class of each calibration image (n,).
         kept: whether it is an improvement within the goal's limits.
     """
 
     step: Tensor
     share: float
     rates: Rates
+    answers: Tensor
     kept: bool
 
 
@@ -58,4 +60,4 @@ def try_step(
             break
         step = step / 2
         share = share / 2
-    return TriedStep(step, share, seen, kept)
+    return TriedStep(step, share, seen, logits.argmax(dim=1), kept)

@@ -234,11 +234,11 @@ def test_a_whole_operation_gets_its_budget():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("directions", ["class-gradients", "spikes", "both"])
+@pytest.mark.parametrize("directions", ["refit", "class-gradients", "spikes", "both"])
 def test_operate_is_the_default_operation_with_its_directions(
     compared, trained, digits_images, digits_parts, directions
 ):
-    name = "operate" if directions == "class-gradients" else f"operate:{directions}"
+    name = "operate" if directions == "refit" else f"operate:{directions}"
     predicted = compared(name, splits=1).predicted[f"{name}@0.01"][0]
     split = Protocol((name,), 1, budgets=(0.0, 0.01)).make_splits(digits_images)[0]
     hs.operate(

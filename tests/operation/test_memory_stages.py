@@ -7,7 +7,6 @@ from torch import nn
 
 import hessian_surgery as hs
 from hessian_surgery.curvature.memory import Room
-from hessian_surgery.directions import refit
 from hessian_surgery.directions.family import Probe
 from hessian_surgery.directions.refit import refit_directions
 from hessian_surgery.model.evaluation import compute_logits
@@ -40,9 +39,8 @@ def held(sizes, stage="directions"):
 
 
 @pytest.mark.parametrize(("images", "classes", "width"), [(400, 50, 300), (3000, 100, 8), (3000, 5, 200)])
-def test_a_refit_holds_what_is_announced(images, classes, width, monkeypatch):
+def test_a_refit_holds_what_is_announced(images, classes, width):
     """A head, logits and features in turn take most of it."""
-    monkeypatch.setattr(refit, "ENOUGH", 1)
     net, data = made_up(images, classes, width)
     planned, sizes = sized(net, data)
     classifier = planned.classifier

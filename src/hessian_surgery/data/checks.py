@@ -1,4 +1,4 @@
-"""Check that classes have images."""
+"""Check that every class has images."""
 
 import torch
 from torch import Tensor
@@ -20,8 +20,3 @@ def require_images(labels: Tensor, classes: tuple[str, ...], argument: str, at_l
         if count < at_least:
             found = f"{count or 'no'} sample{'s' if count > 1 else ''}"
             raise InputError(f"{argument}: class {name!r} has {found}; give at least {at_least} of each class")
-
-
-def enough_in_halves(counts: Tensor, least: int) -> bool:
-    """Whether each half of images, counted by class (C,), has so many of a typical class."""
-    return float(counts.double().median()) >= 2 * least

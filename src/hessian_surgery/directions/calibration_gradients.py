@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessian_surgery.data.checks import enough_in_halves
 from hessian_surgery.data.splits import cap_per_class, halves
 from hessian_surgery.directions.class_gradients import TRAINING_IMAGES, gradient_vectors
 from hessian_surgery.directions.class_groups import ClassGroups, count_groups
@@ -24,7 +23,7 @@ ENOUGH = 50
 def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | None = None) -> Directions | None:
     """Make a direction for each group from the probe's own images; None if there are too few."""
     data = probe.data
-    if not enough_in_halves(data.counts, ENOUGH):
+    if not enough_images(data.counts):
         return None
     sides = halves(data.labels, seed)
     places = [(sides == side).nonzero().squeeze(1) for side in (0, 1)]
@@ -72,6 +71,11 @@ def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | Non
     )
 
 
+def enough_images(counts: Tensor) -> bool:
+    """Whether each half of images, counted by class (C,), has enough of a typical class."""
+    return float(counts.double().median()) >= 2 * ENOUGH
+
+
 def gradient_rows(counts: Tensor, alone: int) -> tuple[int, ...]:
     """Gradients in each family: of training images; of each half of calibration images, if enough.
 
@@ -79,4 +83,4 @@ def gradient_rows(counts: Tensor, alone: int) -> tuple[int, ...]:
         counts: calibration images of each class (C,).
         alone: classes that share their direction with no other.
     """
-    return (count_groups(len(counts), alone),) * (3 if enough_in_halves(counts, ENOUGH) else 1)
+    return (count_groups(len(counts), alone),) * (3 if enough_images(counts) else 1)

@@ -12,7 +12,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from hessian_surgery.data.checks import enough_in_halves
 from hessian_surgery.data.splits import halves
 from hessian_surgery.directions.family import Directions, Probe, scaled_changes
 from hessian_surgery.distributed import agreed, together
@@ -23,8 +22,6 @@ from hessian_surgery.model.temperature import fit_temperature
 
 # Strength of the pull towards the present head; see `fit_head`.
 PULL = 0.1
-# Images of a typical class that each half must have; fitted to fewer, a head did harm.
-ENOUGH = 20
 # How many heads are fitted, one to each half.
 FITS = 2
 
@@ -47,16 +44,9 @@ class Refit:
     changes: Tensor
 
 
-def refittable(head: Head | None, space: ParameterSpace, counts: Tensor) -> Head | None:
-    """The head, if it can be fitted again: its weight may move, and there are enough images.
-
-    Args:
-        head: the model's last linear layer, if it has one.
-        space: the weights that may move.
-        counts: calibration images of each class (C,).
-    """
-    moves = head is not None and head.weight_name in space.names
-    return head if moves and enough_in_halves(counts, ENOUGH) else None
+def refittable(head: Head | None, space: ParameterSpace) -> Head | None:
+    """The head, if it can be fitted again: its weight may move. None otherwise."""
+    return head if head is not None and head.weight_name in space.names else None
 
 
 def refit_directions(probe: Probe, head: Head, seed: int = 0) -> Refit:

@@ -19,8 +19,7 @@ from hessian_surgery.operation.memory_stages import (
     on_one_memory,
     spilled,
 )
-from hessian_surgery.operation.problem import counts_of
-from hessian_surgery.operation.size_up import count_spikes, gradients_of, plan_for, size_up, with_basis
+from hessian_surgery.operation.size_up import count_spikes, counts_of, gradients_of, plan_for, size_up, with_basis
 from hessian_surgery.operation.stage_seconds import seconds_by_stage
 from hessian_surgery.operation.trial import Trial, try_passes
 from hessian_surgery.types import Progress

@@ -46,7 +46,7 @@ def find_directions(
     done = count(1)
     head = find_head_on(problem.classifier, data)
     # After a first iteration the head has been fitted to every calibration image.
-    again = refittable(head, problem.space, data.counts) if config.uses_refit and iteration == 1 else None
+    again = refittable(head, problem.space) if config.uses_refit and iteration == 1 else None
     units = _direction_units(problem, spikes, again is not None)
     observer.stage("directions", 0, units)
     probe = Probe(

@@ -154,11 +154,6 @@ def check_inputs(
     )
 
 
-def counts_of(data: LabelledSet, config: OperationConfig) -> Tensor:
-    """Calibration images of each class (C,)."""
-    return data.counts if config.calibration_cap is None else data.counts.clamp(max=config.calibration_cap)
-
-
 def settle_refit(
     config: Config, classifier: Classifier, space: ParameterSpace, data: LabelledSet
 ) -> tuple[Config, Head | None]:
@@ -168,11 +163,11 @@ def settle_refit(
         config: the choices.
         classifier: the model.
         space: the weights that may move.
-        data: the calibration images; the first two tell where the head is.
+        data: images; the first two tell where the head is.
     """
     if not isinstance(config, SurgeryConfig) or not config.uses_refit:
         return config, None
-    head = refittable(find_head_on(classifier, data), space, counts_of(data, config))
+    head = refittable(find_head_on(classifier, data), space)
     return (config if head else replace(config, directions="class-gradients")), head
 
 

@@ -23,7 +23,7 @@ from hessian_surgery.model.passes import SHORTEST as SHORTEST_PASS
 from hessian_surgery.operation.coefficient_fit import PRICES, SHARES
 from hessian_surgery.operation.config import OperationConfig, SurgeryConfig
 from hessian_surgery.operation.ladder import TAUS
-from hessian_surgery.operation.problem import counts_of, settle_refit
+from hessian_surgery.operation.problem import settle_refit
 from hessian_surgery.operation.proposal import count_plans
 from hessian_surgery.operation.trial import Trial
 
@@ -117,6 +117,11 @@ class Sizes:
         """Candidates from each start: just that, prior shifts, biases, all directions."""
         starts = 2 if self.refit else 1
         return starts * (1 + self.uneven * len(TAUS)) + 2 * self.plans * len(PRICES) * len(SHARES)
+
+
+def counts_of(data: LabelledSet, config: OperationConfig) -> Tensor:
+    """Calibration images of each class (C,)."""
+    return data.counts if config.calibration_cap is None else data.counts.clamp(max=config.calibration_cap)
 
 
 @dataclass(frozen=True)

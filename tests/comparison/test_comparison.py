@@ -1,4 +1,3 @@
-import gc
 import itertools
 import re
 from dataclasses import replace
@@ -22,7 +21,6 @@ from hessian_surgery.comparison.protocol import Protocol, Split
 from hessian_surgery.comparison.run_context import RunContext
 from hessian_surgery.comparison.run_entry import fit_chain
 from hessian_surgery.comparison.tables import to_markdown
-from hessian_surgery.directions.class_gradients import GradientVectors
 from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.model.evaluation import predict
 from hessian_surgery.paper.loop import Observer
@@ -215,17 +213,6 @@ def test_whole_operations_leave_the_model_as_it_was(compared, trained):
     assert {row.name for row in judged} == {"class-bias"}
     assert all(row.budget >= 0 for row in judged)
     assert fronts.row("operate", 0.01).sigma < fronts.row("nothing").sigma
-
-
-def test_no_split_leaves_its_directions_behind(compared):
-    """They are as large as all weights, ten times over: twenty splits of them would fill the memory."""
-    gc.collect()
-    gc.disable()
-    try:
-        compared("operate")
-        assert not [kept for kept in gc.get_objects() if isinstance(kept, GradientVectors)]
-    finally:
-        gc.enable()
 
 
 def test_a_whole_operation_gets_its_budget():

@@ -1,6 +1,5 @@
 """Whole operations in a comparison: the default operation, and the paper's loop."""
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -110,13 +109,10 @@ def _run_operation(entry: Entry, context: RunContext, model: ComparedModel) -> l
             return dict.fromkeys(budgets, str(reason))
         known: list[tuple[Tensor, Tensor]] = []
         unchanged = context.outputs.logits.argmax(dim=1)
-        found: Predictions = {
+        return {
             budget: unchanged if tried is None else _predict_after(tried, problem, model, split, known)
             for budget, tried in steps.items()
         }
-        # Functions that refer to each other hold the directions: they go before the next split's come.
-        gc.collect()
-        return found
 
     return run_with_budgets(entry, context, budgets, predict)
 

@@ -136,7 +136,8 @@ def check_inputs(
     require_same_names(calibration.classes, training.classes, "training_data")
     config.check_classes(calibration.classes)
     note = check_classifier(classifier, calibration)
-    config, _ = settle_refit(config, classifier, space, calibration)
+    if directions:
+        config, _ = settle_refit(config, classifier, space, calibration)
     if before_reading is not None:
         before_reading()
     spikes = config.uses_spikes and directions

@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--cases", default=",".join(CASES), help="which to run; the file keeps the others")
     parser.add_argument("--runs", type=int, default=100, help="of each row; digits has eight")
     parser.add_argument("--sizes", help="only rows with these images per class, such as 100,300")
-    parser.add_argument("--directions", help="rows along other directions than the default's, such as refit")
+    parser.add_argument("--directions", help="rows along other directions than the default's, such as class-gradients")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()

@@ -1,4 +1,5 @@
 import copy
+import gc
 from dataclasses import replace
 from itertools import pairwise
 
@@ -28,7 +29,7 @@ from hessian_surgery.operation.iteration_record import Gain
 from hessian_surgery.operation.ladder import climb
 from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.problem import prepare
-from hessian_surgery.operation.proposal import operation_goal
+from hessian_surgery.operation.proposal import operation_goal, survey
 from hessian_surgery.operation.protection import default_max_drop, protection
 from hessian_surgery.operation.step import try_step
 from hessian_surgery.operation.surrogate import to_tensor
@@ -499,3 +500,25 @@ def test_targets_that_are_reached_already_are_called_so():
     parts = {"training_data": images(20), "calibration_data": images(100), "heldout_data": images(100)}
     outcome = hs.operate(model, config=hs.SurgeryConfig(targets={"0": 0.2}), **parts)
     assert outcome.ended.startswith("Nothing was done: every target is reached already")
+
+
+@pytest.mark.parametrize("kind", ["both", "refit"])
+def test_an_iteration_leaves_no_vectors_behind(trained, digits_parts, digits_images, kind):
+    """Each is as large as all weights: a comparison on twenty splits would fill the memory."""
+
+    def vectors():
+        tensors = (kept for kept in gc.get_objects() if type(kept) is torch.Tensor)
+        return [tuple(tensor.shape) for tensor in tensors if tensor.numel() >= problem.space.dimension]
+
+    problem, _ = prepare(trained, digits_parts.training, digits_images, hs.SurgeryConfig(directions=kind))
+    gc.collect()
+    before = vectors()
+    gc.disable()  # or what refers to itself might go by chance
+    try:
+        found = survey(problem, 1, operation_goal(problem), {}, Observer())
+        families = found.directions.name
+        del found
+        assert vectors() == before
+    finally:
+        gc.enable()
+    assert "calibration-gradients" in families

@@ -39,13 +39,17 @@ def calibration_gradients(probe: Probe, seed: int = 0, groups: ClassGroups | Non
         other = 1 - side
         return made[other][1](rows[other][i])
 
-    def combine(lengths: Array, side: int | None) -> Tensor:
-        if side is None:
-            return (combine(lengths, 0) + combine(lengths, 1)) / 2
+    def combined(lengths: Array, side: int) -> Tensor:
         vectors = made[1 - side][1]
         own = np.zeros(len(vectors.rows))
         own[rows[1 - side]] = lengths
         return vectors.combine(own)
+
+    # Not one function that calls itself: that would hold the vectors until garbage is collected.
+    def combine(lengths: Array, side: int | None) -> Tensor:
+        if side is None:
+            return (combined(lengths, 0) + combined(lengths, 1)) / 2
+        return combined(lengths, side)
 
     device = probe.space.device
 

@@ -164,7 +164,8 @@ class Probe:
     @cached_property
     def slopes(self) -> Tangent:
         """The function that gives derivatives of the logits; made once, as a GPU records it."""
-        return find_slopes(self)
+        # Of a copy: a probe that its own function holds stays until garbage is collected.
+        return find_slopes(replace(self))
 
     @property
     def temperature(self) -> float:

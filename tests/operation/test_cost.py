@@ -237,17 +237,19 @@ def test_a_model_that_cannot_be_run_is_refused_as_such(digits_parts):
         )
 
 
-def test_a_recalibration_takes_one_more_pass(trained, digits_parts, monkeypatch):
+@pytest.mark.parametrize(("directions", "more_passes"), [("biases", 1), ("refit", 2)])
+def test_a_recalibration_takes_one_more_pass_or_two(trained, digits_parts, monkeypatch, directions, more_passes):
+    """The second is of the crossed step, if there is one."""
     parts, classifier = digits_parts, hs.Classifier(trained)
     trial = try_operation(classifier, parts.calibration, hs.SurgeryConfig())
     costs = [
         estimate_cost(classifier, parts.training, parts.calibration, config, None, parts.heldout, trial)
-        for config in (hs.SurgeryConfig(), hs.SurgeryConfig(recalibrate=True))
+        for config in [hs.SurgeryConfig(directions=directions, recalibrate=asked) for asked in (False, True)]
     ]
-    assert costs[1].passes == costs[0].passes + 1
-    assert costs[1].images == costs[0].images + len(parts.calibration)
+    assert costs[1].passes == costs[0].passes + more_passes
+    assert costs[1].images == costs[0].images + more_passes * len(parts.calibration)
     more = costs[1].seconds - costs[0].seconds
-    assert more == pytest.approx(len(parts.calibration) * trial.forward.seconds)
+    assert more == pytest.approx(more_passes * len(parts.calibration) * trial.forward.seconds)
     counted = [0, 0]
     for i, recalibrate in enumerate((False, True)):
         logits = hs.Classifier.logits

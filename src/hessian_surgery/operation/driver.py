@@ -43,12 +43,15 @@ class Ending:
         front: predictions for other objectives and budgets, if the algorithm makes any.
         spent: why no more spikes could be found, if that ended the run.
         biases: what a class bias for the same goal adds to each logit (C), if one was fitted.
+        overconfidence: what a temperature that fits the calibration images is multiplied by, as
+            steps were fitted to these images too.
     """
 
     accuracy: Array
     front: dict[str, Any] | None = None
     spent: str | None = None
     biases: list[float] | None = None
+    overconfidence: float = 1.0
 
 
 @dataclass(frozen=True)

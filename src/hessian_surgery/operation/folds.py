@@ -88,6 +88,7 @@ class Folded:
         records: of all iterations, fold by fold.
         step: the mean of the operations' steps (p,); one that kept nothing counts as a step of 0.
         moved: whether each operation kept a step.
+        overconfidence: the mean of the operations' (see `Ending`).
     """
 
     answers: Answers
@@ -95,6 +96,7 @@ class Folded:
     records: tuple[IterationRecord, ...]
     step: Tensor
     moved: tuple[bool, ...]
+    overconfidence: float
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class _Fold:
     bias: Answers | None
     records: Sequence[IterationRecord]
     step: Tensor
+    overconfidence: float = 1.0
 
 
 def operate_in_folds(
@@ -130,6 +133,7 @@ def operate_in_folds(
     mean = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
     records: list[IterationRecord] = []
     moved = []
+    overconfidence = 0.0
     fitted = True
     out_of_reach: Infeasible | None = None
     for fold in range(folds):
@@ -150,13 +154,14 @@ def operate_in_folds(
             getattr(simpler, name)[unseen] = getattr(found.bias or found.answers, name)
         fitted &= found.bias is not None
         mean += found.step / folds
+        overconfidence += found.overconfidence / folds
         records += [replace(record, fold=fold + 1) for record in found.records]
         moved.append(any(record.accepted for record in found.records))
     if out_of_reach is not None and not records:
         raise out_of_reach
     space.restore(start)
     space.perturb(mean)
-    return Folded(after, simpler if fitted else None, tuple(records), mean, tuple(moved))
+    return Folded(after, simpler if fitted else None, tuple(records), mean, tuple(moved), overconfidence)
 
 
 def folds_ended(moved: Sequence[bool]) -> str:
@@ -203,17 +208,18 @@ def _one_fold(
     bias = None if shifts is None else answers_of(logits + logits.new_tensor(shifts), shown.labels)
     step = space.flatten(space.parameters) - start
     observer.stage("report", 0, 1)
-    recalibrate(part)
+    recalibrate(part, ending.overconfidence)
     space.round_to(kept.stored_as or {})
     answers = answer(problem.classifier, shown, problem.batch_size)
     observer.stage("report", 1, 1)
     if place is not None:
         said = {"identity": identity, "iterations": str(len(records)), "history": history_hash(records)}
+        said["overconfidence"] = repr(ending.overconfidence)
         said |= passes_metadata(problem)
         of_bias = {f"bias.{name}": t for name, t in (vars(bias) if bias else {}).items()}
         save_checked(place / FOUND, vars(answers) | of_bias | {"step": step}, said)
         forget_state(place)
-    return _Fold(answers, bias, records, step)
+    return _Fold(answers, bias, records, step, ending.overconfidence)
 
 
 def _load(place: Path, identity: str, kind: type[IterationRecord]) -> _Fold | None:
@@ -229,7 +235,7 @@ def _load(place: Path, identity: str, kind: type[IterationRecord]) -> _Fold | No
         of_bias = {name: tensors.pop(f"bias.{name}") for name in list(tensors) if f"bias.{name}" in tensors}
         bias = Answers(**of_bias) if of_bias else None
         records = load_history(place, int(metadata["iterations"]), kind, metadata["history"])
-        return _Fold(Answers(**tensors), bias, records, step)
+        return _Fold(Answers(**tensors), bias, records, step, float(metadata.get("overconfidence", 1)))
 
 
 def _some(answers: Answers, positions: Tensor) -> Answers:

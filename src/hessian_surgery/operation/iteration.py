@@ -39,6 +39,7 @@ from hessian_surgery.operation.proposal import (
     survey,
 )
 from hessian_surgery.operation.protection import protection
+from hessian_surgery.operation.recalibration import find_overconfidence
 from hessian_surgery.operation.state_file import Packed
 from hessian_surgery.operation.step import TriedStep, try_step
 from hessian_surgery.types import Array
@@ -61,6 +62,7 @@ class DefaultState:
             images. The steps were fitted to the calibration images, so accuracy there is inflated.
         front: predictions for other objectives and budgets, made in the first iteration.
         biases: what a class bias for the same goal adds to each logit (C), fitted there too.
+        overconfidence: what a temperature that is fitted there too must be multiplied by.
     """
 
     iteration: int
@@ -69,6 +71,7 @@ class DefaultState:
     optimism: float = 0.0
     front: dict[str, Any] | None = None
     biases: list[float] | None = None
+    overconfidence: float = 1.0
 
 
 def start(problem: Problem[SurgeryConfig]) -> DefaultState:
@@ -107,12 +110,15 @@ def iterate(
         observer.stage("measure", 0, 1)
         tried = try_proposal(problem, goal, found, proposal)
         taken = tried if tried and tried.kept else None
+        overconfidence = state.overconfidence
+        if taken and problem.config.recalibrate:
+            overconfidence *= find_overconfidence(problem, found.directions, proposal.plan.coefficients, taken)
         if taken:
             problem.space.perturb(taken.step)
     record = _record(problem, state, found, proposal, tried, seconds)
     finished = not taken or not is_worth_another(proposal.gain)
     following = replace(state, iteration=state.iteration + 1, finished=finished, front=state.front or front)
-    following = replace(following, biases=biases)
+    following = replace(following, biases=biases, overconfidence=overconfidence)
     if taken:
         optimism = _optimism(problem, state, proposal.plan, taken)
         following = replace(following, accuracy=taken.rates.per_class, optimism=optimism)
@@ -243,6 +249,7 @@ def _pack(_folder: Path, _problem: Problem[SurgeryConfig], state: DefaultState, 
         "optimism": state.optimism,
         "front": state.front,
         "biases": state.biases,
+        "overconfidence": state.overconfidence,
     }
     return {"accuracy": torch.from_numpy(state.accuracy)}, plain
 
@@ -277,6 +284,8 @@ def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
     # The logits before the first step are the report's as well.
     directions = math.ceil(share * (each * (spikes + gradients) + crossed))
     passes = config.iterations * (directions + 2) + config.uses_refit + 1 + math.ceil(share * measured)
+    # Before a recalibration, crossed steps are measured as they are seen.
+    passes += config.iterations * (config.recalibrate and (crossed or config.uses_refit))
     return Work(passes, backward=config.iterations * crossed)
 
 
@@ -286,7 +295,9 @@ DEFAULT = Algorithm(
     iterate=iterate,
     finished=lambda problem, state: state.finished or state.iteration >= problem.config.iterations,
     may_end=lambda state: state.iteration > 0,
-    finish=lambda problem, state: Ending(state.accuracy, state.front, biases=state.biases),
+    finish=lambda problem, state: Ending(
+        state.accuracy, state.front, biases=state.biases, overconfidence=state.overconfidence
+    ),
     choices=_choices,
     asked=_asked,
     warnings=_warnings,

@@ -167,7 +167,8 @@ def _run(
     found = operate_in_folds(problem, before, judge.fold_of, start, kept, observer)
     data = problem.calibration_data
     seen = answer(problem.classifier, data, problem.batch_size)
-    ending = Ending(class_accuracy(seen.predicted, data.labels, len(data.classes)))
+    reached = class_accuracy(seen.predicted, data.labels, len(data.classes))
+    ending = Ending(reached, overconfidence=found.overconfidence)
     return _Done(found.records, ending, folds_ended(found.moved), found.bias, found.answers)
 
 
@@ -183,7 +184,7 @@ def _operate(
     done = _run(problem, before, judge, start, kept, observer)
     observer.stage("report", 0, 3)
     changed = _changes(problem, base_weights, kept)
-    temperature = recalibrate(problem)
+    temperature = recalibrate(problem, done.ending.overconfidence)
     problem.space.round_to(kept.stored_as or {})
     data = problem.calibration_data
     after = answer(problem.classifier, data, problem.batch_size)

@@ -1,15 +1,24 @@
-"""Recalibration: one temperature, fitted after the operation and folded into the head."""
+"""Recalibration: one temperature, fitted after the operation and folded into the head.
+
+It is fitted to the calibration images. A step that was fitted to them too is surer of itself there
+than elsewhere, above all a refitted head. How much, crossed steps tell: no image sees the part of
+them that it helped to make.
+"""
 
 from typing import Any
 
 import torch
 
+from hessian_surgery.directions.family import Directions
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import Head, find_head_on
 from hessian_surgery.model.temperature import fit_temperature
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.problem import Inputs, Problem
+from hessian_surgery.operation.proposal import after_coefficients
+from hessian_surgery.operation.step import TriedStep
+from hessian_surgery.types import Array
 
 
 def head_of(problem: Inputs[Any]) -> Head | None:
@@ -52,17 +61,42 @@ def can_recalibrate(problem: Inputs[Any]) -> bool:
     return head is not None and not _unmoved(problem, head)
 
 
+def find_overconfidence(problem: Problem[Any], directions: Directions, coefficients: Array, taken: TriedStep) -> float:
+    """How many times too low a temperature is that is fitted to the calibration images.
+
+    It is the temperature that fits the logits after the crossed step, over that after the step
+    itself; 1 if no direction is crossed.
+
+    Args:
+        problem: what is operated on, at the weights before the step.
+        directions: what the step goes along.
+        coefficients: as they were proposed (K,).
+        taken: the step as it was measured.
+    """
+    if directions.sides is None:
+        return 1.0
+    labels = problem.calibration_data.labels
+    every = torch.arange(len(labels))
+    crossed = after_coefficients(problem, directions)(taken.share * coefficients, every)
+    return fit_temperature(crossed, labels) / fit_temperature(taken.logits, labels)
+
+
 @torch.no_grad()
-def recalibrate(problem: Problem[Any]) -> float | None:
+def recalibrate(problem: Problem[Any], overconfidence: float = 1.0) -> float | None:
     """Divide the head's weights and biases by the temperature that fits the calibration images.
 
     The largest logit stays the largest. Returns the temperature; None if this was not asked for.
+
+    Args:
+        problem: what was operated on, at the patched weights.
+        overconfidence: what the temperature is multiplied by, as steps were fitted to the images.
     """
     head = head_of(problem) if problem.config.recalibrate else None
     if head is None:
         return None
     data = problem.calibration_data
-    temperature = fit_temperature(compute_logits(problem.classifier, data, problem.batch_size), data.labels)
+    seen = fit_temperature(compute_logits(problem.classifier, data, problem.batch_size), data.labels)
+    temperature = overconfidence * seen
     head.module.weight.div_(temperature)
     if head.module.bias is not None:
         head.module.bias.div_(temperature)

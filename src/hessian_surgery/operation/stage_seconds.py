@@ -58,7 +58,8 @@ def seconds_by_stage(
         each["plan"] = plan * (1 + 1 / iterations) / 2 if refit else plan
         if operations == 1:
             each["front"] = plan / iterations  # in the first iteration only; folds have none
-        each["measure"] = forward
+        # Before a recalibration, the crossed step is measured too.
+        each["measure"] = (1 + (sizes.recalibrated and (crossed or refit))) * forward
     else:
         back = work.backward * images * trial.gradient.seconds + work.extra_images * trial.forward.seconds
         each["sensitivity"] = ((work.passes - 2 - iterations - work.backward) * forward + back) / iterations

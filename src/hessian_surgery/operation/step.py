@@ -24,15 +24,20 @@ class TriedStep:
         step: δθ (p,).
         share: of the proposed step.
         rates: on the calibration images.
-        answers: the predicted class of each calibration image (n,).
+        logits: of the calibration images (n, C).
         kept: whether it is an improvement within the goal's limits.
     """
 
     step: Tensor
     share: float
     rates: Rates
-    answers: Tensor
+    logits: Tensor
     kept: bool
+
+    @property
+    def answers(self) -> Tensor:
+        """The predicted class of each calibration image (n,)."""
+        return self.logits.argmax(dim=1)
 
 
 def try_step(
@@ -60,4 +65,4 @@ def try_step(
             break
         step = step / 2
         share = share / 2
-    return TriedStep(step, share, seen, logits.argmax(dim=1), kept)
+    return TriedStep(step, share, seen, logits, kept)

@@ -31,6 +31,7 @@ docs: $(DOCS_STAMP)
 
 results: $(STAMP)
 	$(BIN)/python docs/make_results.py
+	$(BIN)/python docs/make_evidence.py
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -204,6 +205,13 @@ def anchors(text: str) -> set[str]:
 
 def test_anchors_are_githubs():
     assert anchors("## All 99 spikes (section 8), and σ\n") == {"all-99-spikes-section-8-and-σ"}
+
+
+def test_the_tables_of_the_evidence_are_those_of_its_json():
+    script = runpy.run_path(str(ROOT / "docs/make_evidence.py"))
+    page = PAGES["docs/evidence/operation.md"]
+    assert page.count("<!-- table ") == page.count("<!-- end of table -->") > 0
+    assert script["filled"](page) == page, "make results"
 
 
 def test_every_page_is_in_the_contents():

@@ -4,6 +4,7 @@ A table stands between the lines `<!-- table NAME -->` and `<!-- end of table --
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,6 +23,8 @@ METHODS = {
     "tau-norm": "τ-normalization",
     "last-layer": "the last layer refitted",
 }
+# The smallest change of σ that two digits show.
+SEEN = 0.00005
 VERDICTS = ("better", "no detectable change", "worse")
 
 Figures = dict[str, dict[str, Any]]
@@ -49,14 +52,14 @@ def verdicts(found: dict[str, int]) -> str:
 def halvings(name: str) -> list[list[str]]:
     """What each method did at each budget of 0 or more; without those that changed nothing."""
     content = json.loads((EVIDENCE / f"halvings-{name}.json").read_text(encoding="utf-8"))
-    balanced = content["base"]["balanced_accuracy"] != content["base"]["accuracy"]
+    balanced = not math.isclose(content["base"]["balanced_accuracy"], content["base"]["accuracy"])
     spread = "balanced (%)" if balanced else "worst class (%)"
     rival = "σ against class bias at the same accuracy"
     said = "verdicts (better, no change, worse)"
     table = [["", "budget", "Δ accuracy", "σ", "change of σ without noise", spread, rival, said]]
     for method, shown in METHODS.items():
         rows = [row for row in content["methods"] if row["name"] == method and row["budget"] >= 0]
-        if any(row["sigma_change"]["difference"] for row in rows):
+        if any(abs(row["sigma_change"]["difference"]) > SEEN for row in rows):
             first = [shown, *[""] * (len(rows) - 1)]
             table += [
                 [cell, *_halvings_cells(row, content["base"], balanced)] for cell, row in zip(first, rows, strict=True)

@@ -31,6 +31,7 @@ def test_units_of_an_accuracy(text):
         (parse_amount, "0.5", "x: got 0.5; that is 50 pp; write 50pp if you mean it, or 0.5pp"),
         (parse_amount, "-0.3", "x: got -0.3; that is -30 pp; write -30pp if you mean it, or -0.3pp"),
         (parse_amount, "1", "x: got 1; that is 100 pp; write 100pp if you mean it, or 1pp"),
+        (parse_amount, "20", "x: got 20; write 20pp for so many percentage points"),
         (parse_amount, "1%pp", "x: got '1%', which is not a number; give one such as 0.5"),
         (parse_amount, "pp", "x: got '', which is not a number; give one such as 0.5"),
         (parse_amounts, "0,0.2", "x: got 0.2; that is 20 pp; write 20pp if you mean it, or 0.2pp"),

@@ -30,6 +30,8 @@ def parse_whole_numbers(argument: str, text: str) -> tuple[int, ...]:
 def parse_amount(argument: str, text: str) -> float:
     """Read an amount of accuracy, as a fraction: 0.005, 0.5% and 0.5pp are the same."""
     value, bare = _parse_fraction(argument, text)
+    if bare and abs(value) > 1:
+        raise InputError(f"{argument}: got {text.strip()}; write {value:g}pp for so many percentage points")
     if bare and abs(value) >= CLEAR:
         points = 100 * value
         raise InputError(

@@ -83,7 +83,9 @@ def require_types(record: Any) -> None:
         if get_origin(hint) in (dict, Mapping) and isinstance(value, Mapping):
             _, wanted = get_args(hint)
             for key, held in value.items():
-                if isinstance(key, str) and fault(held, wanted) is not None:
+                if not isinstance(key, str):
+                    raise InputError(f"{own.name}: got the key {_shown(key)}; it must be a name")
+                if fault(held, wanted) is not None:
                     raise InputError(f"{own.name}: got {key}={_shown(held)}; it must be {_named(wanted)}")
         raise InputError(f"{own.name}: got {_shown(value)}; it must be {_named(hint)}")
 

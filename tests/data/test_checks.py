@@ -19,6 +19,11 @@ def test_a_class_with_too_few_images_is_named(labels, at_least, message):
         require_images(torch.tensor(labels), ("ant", "bee"), "half", at_least)
 
 
+def test_labels_that_start_at_one_are_told_from_where_they_count():
+    with pytest.raises(hs.InputError, match=r"^half: class '0' has no sample; .* of each class; labels start at 0$"):
+        require_images(torch.tensor([1, 2]), ("0", "1", "2"), "half")
+
+
 def test_enough_images_pass():
     require_images(torch.tensor([0, 1]), ("ant", "bee"), "half")
     require_images(torch.tensor([1, 0, 1, 0]), ("ant", "bee"), "half", at_least=2)

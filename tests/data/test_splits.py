@@ -88,3 +88,10 @@ def test_bad_requests_are_named():
         hs.cap_per_class(data, 0)
     with pytest.raises(hs.InputError, match="hessian_samples: got 0"):
         hs.hessian_batch(data, 0)
+
+
+def test_every_form_of_data_can_be_split():
+    pair = (torch.arange(100.0)[:, None], torch.arange(100) % 5)
+    parts = hs.stratified_split(pair, seed=3)
+    expected = hs.stratified_split(hs.as_labelled(pair), seed=3)
+    assert [part.index.tolist() for part in parts] == [part.index.tolist() for part in expected]

@@ -11,6 +11,7 @@ from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.calibration_error import calibration_change, calibration_error
 from hessian_surgery.evidence.costs import cost_lines, cost_warnings, find_costs
 from hessian_surgery.evidence.criteria import CheckedCriterion
+from hessian_surgery.evidence.overfitting import overfitting_warning
 from hessian_surgery.evidence.paired_tests import paired_tests
 from hessian_surgery.evidence.plain_words import plain_words
 from hessian_surgery.evidence.promises import check_promises
@@ -194,3 +195,25 @@ def test_changed_weights_are_counted_by_group(tmp_path: Path):
     content = WeightChanges(22, 22, found.groups, patch.file_bytes)
     assert WeightChanges.from_dict(content.as_dict()) == content
     assert str(content).endswith(f"; the patch has {patch.file_bytes:,} bytes")
+
+
+def test_of_few_images_of_every_class_no_class_is_said_to_have_changed_or_not():
+    images = images_from([0.1, 0.9, 0.9], [0.9, 0.9, 0.9], images=30)
+    said = plain_words(images, paired_tests(images))
+    assert said.endswith("No class has 50 images, from which a change could be told.")
+
+
+def test_overfitting_is_a_fall_on_calibration_images_beyond_that_on_others():
+    heldout = images_from([0.4, 0.9, 0.9], [0.7, 0.9, 0.9])
+    tests = paired_tests(heldout)
+    assert overfitting_warning(heldout, tests) is None
+    found = overfitting_warning(images_from([0.4, 0.9, 0.9], [0.9, 0.9, 0.9]), tests)
+    assert found.startswith("overfitting: σ without sampling noise changed by -2")
+    assert found.endswith(f"but by {tests.sigma} on the held-out images")
+
+
+def test_no_change_is_written_without_a_minus():
+    same = CheckedCriterion("cat", "maximum_drop", 0.05, 0.0, (-0.025, 0.025), True)
+    assert same.figure == "+0.0 pp [-2.5, +2.5]"
+    small = CheckedCriterion("cat", "maximum_drop", 0.05, 0.0004, (-0.01, 0.0001), True)
+    assert small.figure == "+0.0 pp [+0.0, +1.0]"

@@ -92,6 +92,7 @@ def test_configurations(total):
         (lambda: hs.SurgeryConfig(iterations=True), "iterations: got True; it must be a whole number"),
         (lambda: hs.SurgeryConfig(budget=None), "budget: got None; it must be a finite number"),
         (lambda: hs.SurgeryConfig(protect="cat"), "protect: got 'cat'; it must be a list"),
+        (lambda: hs.SurgeryConfig(targets={3: 0.6}), "targets: got the key 3; it must be a name"),
         (lambda: hs.SurgeryConfig(targets=["cat"]), "targets: got a list; it must be an object"),
         (lambda: hs.SurgeryConfig(search="fast"), "search: got 'fast'; it must be SpikeSearch"),
         (lambda: hs.SurgeryConfig(recalibrate="yes"), "recalibrate: got 'yes'; it must be true or false"),

@@ -145,3 +145,17 @@ def test_as_classifier_keeps_a_classifier():
     classifier = Classifier(build("conv"))
     assert as_classifier(classifier) is classifier
     assert as_classifier(classifier.module).module is classifier.module
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Takes, "^model: got the class Takes; give a trained instance of it$"),
+        ({"fc": 1}, "^model: got dict; give an nn.Module or a Classifier of one$"),
+        (nn.Flatten(), "^model: Flatten has no parameters; give a trained network$"),
+    ],
+    ids=["class", "dict", "no parameters"],
+)
+def test_what_is_no_model_is_refused(model, message):
+    with pytest.raises(InputError, match=message):
+        as_classifier(model)

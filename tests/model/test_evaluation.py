@@ -23,12 +23,15 @@ class Dice(nn.Linear):
 
 
 def test_models_that_cannot_be_measured_are_refused():
-    with pytest.raises(hs.InputError, match="it gives 2 logits, but the data has 3 classes"):
+    with pytest.raises(hs.InputError, match="it gives 2 logits, but the data has 3 classes, with labels from 0 to 2;"):
         check_classifier(hs.Classifier(nn.Linear(4, 2)), data())
     broken = nn.Linear(4, 3)
     nn.init.constant_(broken.bias, float("nan"))
-    with pytest.raises(hs.InputError, match="not finite"):
+    with pytest.raises(hs.InputError, match=r"not finite on the first images; check the weights$"):
         check_classifier(hs.Classifier(broken), data())
+    spoilt = hs.as_labelled((torch.full((50, 4), float("nan")), torch.arange(50) % 3))
+    with pytest.raises(hs.InputError, match=r"not finite on the first images; check the data$"):
+        check_classifier(hs.Classifier(nn.Linear(4, 3)), spoilt)
     with pytest.raises(hs.InputError, match="two identical passes"):
         check_classifier(hs.Classifier(Dice(4, 3)), data())
     twice = hs.Classifier(nn.Linear(4, 3), forward=lambda module, x: module(torch.cat([x, x])))
@@ -40,6 +43,11 @@ def test_more_outputs_than_classes_give_a_note():
     assert check_classifier(hs.Classifier(nn.Linear(4, 3)), data()) is None
     assert "5 outputs, the data 3 classes" in check_classifier(hs.Classifier(nn.Linear(4, 5)), data())
     assert [output_name(i, ("ant", "bee")) for i in range(3)] == ["ant", "bee", "output 2"]
+
+
+def test_probabilities_in_place_of_logits_give_a_note():
+    found = check_classifier(hs.Classifier(nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=1))), data())
+    assert found.startswith("the model's outputs look like probabilities, as each row sums to 1; give the logits")
 
 
 def test_answers_by_hand():

@@ -208,7 +208,8 @@ def test_what_does_not_fit_together_is_refused_in_one_line(trained, digits_parts
 
     refused("^folds: got 5, and heldout_data as well; give one of the two$", folds=5, heldout_data=few)
     refused("^heldout_data: missing; give held-out images, or folds=5 to judge without them$")
-    refused("^folds: got 1; it must be at least 2$", folds=1)
+    refused("^folds: got 1; it must be a whole number, at least 2$", folds=1)
+    refused(r"^folds: got 5\.0; it must be a whole number, at least 2$", folds=5.0)
     fewer = few.subset(torch.cat([(few.labels != 4).nonzero().squeeze(1), (few.labels == 4).nonzero()[:4, 0]]))
     refused(
         "^calibration_data, in 5 folds: class '4' has 4 samples; give at least 5 of each class$",
@@ -246,9 +247,9 @@ def test_copies_among_the_images_are_named(_trained, digits_parts, few):
 
 
 def test_what_the_operations_did_is_said():
-    assert folds_ended([True, True]).startswith("Each of 2 operations, each without one fold, kept a step;")
-    assert folds_ended([True, False]).startswith("1 of 2 operations, each without one fold, kept a step;")
-    assert folds_ended([False, False]).startswith("Nothing was done: none of 2 operations")
+    assert folds_ended(2, 2).startswith("Each of 2 operations, each without one fold, kept a step;")
+    assert folds_ended(1, 2).startswith("1 of 2 operations, each without one fold, kept a step;")
+    assert folds_ended(0, 2).startswith("Nothing was done: none of 2 operations")
 
 
 @pytest.mark.parametrize("name", SHORT)

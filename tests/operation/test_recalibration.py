@@ -166,3 +166,18 @@ def test_folds_are_recalibrated_each_on_its_own_images():
         outcome = hs.operate(fresh, folds=2, config=replace(config, recalibrate=recalibrate), **data)
         losses.append(outcome.findings.tests.nll[1])
     assert losses[1] < losses[0] - 0.1
+
+
+def test_where_every_answer_is_right_no_temperature_is_taken():
+    """The lower, the better: the limit would make the model as sure of itself as it can be."""
+    labels = torch.arange(400) % 4
+    inputs = torch.eye(4)[labels] + 0.01 * torch.randn(400, 4, generator=torch.Generator().manual_seed(0))
+    net = nn.Sequential(nn.Linear(4, 4))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.eye(4))
+    calibration, heldout = stratified_split(hs.as_labelled((inputs[:300], labels[:300])), (0.5, 0.5), 0)
+    data = {"training_data": (inputs[300:], labels[300:]), "calibration_data": calibration, "heldout_data": heldout}
+    outcome = hs.operate(net, config=hs.SurgeryConfig(recalibrate=True, directions="biases"), **data)
+    assert outcome.findings.temperature is None
+    assert [said for said in outcome.findings.warnings if said.startswith("recalibrate: no temperature fits")]
+    assert torch.equal(net[0].weight.detach(), torch.eye(4))

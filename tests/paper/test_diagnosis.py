@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,6 +7,8 @@ import torch
 
 import hessian_surgery as hs
 from hessian_surgery.data.data_hash import data_hash
+from hessian_surgery.data.leaks import ON_TRAINING
+from hessian_surgery.data.splits import join_sets
 from hessian_surgery.evidence.effective_rank import MOST_PAIRS, analyse, entangled_pairs
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics
 from hessian_surgery.paper.diagnosis import recommend
@@ -74,6 +77,19 @@ def test_a_diagnosis_takes_one_pass_over_the_calibration_images_and_names_them(t
     assert "eigenvalues" not in content
     with pytest.raises(hs.InputError, match=r"epsilon: got 0\.1, but no spikes are probed"):
         diagnose(trained, digits_parts, epsilon=0.1)
+
+
+def test_training_images_are_refused_as_calibration_images(trained, digits_parts):
+    with pytest.raises(hs.InputError, match=r"^calibration_data: 248 images are in training_data as well"):
+        hs.diagnose(trained, training_data=digits_parts.training, calibration_data=digits_parts.training)
+    config = hs.SurgeryConfig(calibrate_on_training=True)
+    found = hs.diagnose(
+        trained, training_data=digits_parts.training, calibration_data=digits_parts.training, config=config
+    )
+    assert found.warnings[0] == ON_TRAINING
+    one = digits_parts.training.subset(torch.tensor([3]))
+    parts = replace(digits_parts, calibration=join_sets(digits_parts.calibration, one))
+    assert diagnose(trained, parts).warnings[0].startswith("1 image of calibration_data is in training_data as well")
 
 
 def metrics(accuracy, images) -> Metrics:

@@ -7,6 +7,7 @@ from runs import HOSTILE, give_front, made_up_front, make_run, renamed, save_run
 
 import hessian_surgery as hs
 from conftest import operate
+from hessian_surgery.evidence.overfitting import noise_free_sigmas
 from hessian_surgery.evidence.paired_tests import ClassTest
 from hessian_surgery.markup import embedded, name, short, text
 from hessian_surgery.model.smallnet import SmallNet
@@ -15,7 +16,7 @@ from hessian_surgery.report.explorer import explored_command
 from hessian_surgery.report.markdown import to_markdown
 from hessian_surgery.report.provenance import command_line, reproduction
 from hessian_surgery.report.run import load_run
-from hessian_surgery.report.run_page import calibration_gap, run_page
+from hessian_surgery.report.run_page import run_page
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 INPUTS = {
@@ -176,10 +177,14 @@ def test_the_explorer_is_there_if_there_is_a_front(trained, digits_parts):
 
 
 def test_overfitting_to_the_calibration_images_is_said(outcome):
+    """Wherever warnings are told, and once."""
     run = make_run(outcome, INPUTS)
-    told = calibration_gap(run)
-    before, after = run.findings.calibration.metrics()
-    assert (told is not None) == (after.sigma - before.sigma < run.findings.tests.sigma.interval[0])
+    before, after = noise_free_sigmas(run.findings.calibration)
+    overfitted = after - before < run.findings.tests.sigma.interval[0]
+    told = [warning for warning in run.findings.warnings if warning.startswith("overfitting: ")]
+    assert len(told) == overfitted
+    assert run_page(run).count("overfitting: ") == overfitted
+    assert outcome.summary().count("overfitting: ") == overfitted
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hessian_surgery.data import batches
-from hessian_surgery.data.labelled import LabelledSet
+from hessian_surgery.data.labelled import Data, LabelledSet, as_labelled
 from hessian_surgery.data.leaks import find_leaks, hash_part
 from hessian_surgery.data.ragged import join_ragged
 from hessian_surgery.errors import InputError
@@ -16,13 +16,11 @@ from hessian_surgery.seeding import generator
 Sampling: TypeAlias = Literal["natural", "stratified"]
 
 
-def stratified_split(
-    data: LabelledSet, fractions: Sequence[float] = (0.5, 0.5), seed: int = 0
-) -> tuple[LabelledSet, ...]:
+def stratified_split(data: Data, fractions: Sequence[float] = (0.5, 0.5), seed: int = 0) -> tuple[LabelledSet, ...]:
     """Split a set into disjoint parts; each has its fraction of every class, to the nearest sample.
 
     Args:
-        data: the set to split.
+        data: the set to split, in any form that `as_labelled` takes.
         fractions: one per part; all positive, with a sum of at most 1.
         seed: fixes the parts.
 
@@ -32,6 +30,7 @@ def stratified_split(
     """
     if min(fractions) <= 0 or sum(fractions) > 1 + 1e-9:
         raise InputError(f"fractions: got {tuple(fractions)}; give positive numbers that sum to at most 1")
+    data = as_labelled(data)
     shuffled = _shuffled_by_class(data.labels, generator(seed, "split"))
     parts: list[list[Tensor]] = [[] for _ in fractions]
     for members in shuffled:

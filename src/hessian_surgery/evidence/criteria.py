@@ -54,7 +54,8 @@ class CheckedCriterion:
         low, high = (100 * end for end in self.interval)
         if self.criterion == "minimum_accuracy":
             return f"{100 * self.measured:.1f} % [{low:.1f}, {high:.1f}]"
-        return f"{-100 * self.measured:+.1f} pp [{-high:+.1f}, {-low:+.1f}]"
+        change, least, most = (round(-end, 1) + 0.0 for end in (100 * self.measured, high, low))  # no "-0.0"
+        return f"{change:+.1f} pp [{least:+.1f}, {most:+.1f}]"
 
     @property
     def failure(self) -> str:

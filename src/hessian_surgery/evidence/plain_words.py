@@ -19,6 +19,8 @@ def plain_words(images: BeforeAfter, tests: PairedTests) -> str:
     overall = f"Overall {100 * before.accuracy:.1f} → {100 * after.accuracy:.1f} %."
     if len(images.labels) < FEW_IMAGES:
         return f"{first} {overall} From so few images nothing can be told."
+    if not any(test.claim for test in tests.per_class):
+        return f"{first} {overall} No class has {FEW_IMAGES} images, from which a change could be told."
     sure = [test for test in tests.per_class if test.claim and test.p_holm < 0.05]
     gained = sum(test.gained > test.lost for test in sure)
     lost = len(sure) - gained

@@ -210,4 +210,11 @@ def _undo(buffers: list[Tensor], saved: Tensor) -> None:
 
 def as_classifier(model: nn.Module | Classifier) -> Classifier:
     """Wrap a bare module in a `Classifier`; a `Classifier` stays as it is."""
-    return model if isinstance(model, Classifier) else Classifier(model)
+    if isinstance(model, type):
+        raise InputError(f"model: got the class {model.__name__}; give a trained instance of it")
+    classifier = model if isinstance(model, Classifier) else Classifier(model)
+    if not isinstance(classifier.module, nn.Module):
+        raise InputError(f"model: got {type(classifier.module).__name__}; give an nn.Module or a Classifier of one")
+    if next(classifier.module.parameters(), None) is None:
+        raise InputError(f"model: {type(classifier.module).__name__} has no parameters; give a trained network")
+    return classifier

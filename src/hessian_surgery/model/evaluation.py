@@ -148,7 +148,9 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
                 raise
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in batches.tensors(inputs))
             reason = str(error).strip().partition("\n")[0]
-            raise InputError(f"model: it cannot take inputs of shape {shapes}: {reason}") from error
+            raise InputError(
+                f"model: it cannot take inputs of shape {shapes}: {reason}; give them as it was trained on them"
+            ) from error
     count = len(batches.tensors(inputs)[0])
     if len(first) != count:
         raise InputError(f"model: it gives {len(first)} rows of logits for {count} samples; it must give one for each")
@@ -156,22 +158,31 @@ def check_classifier(classifier: Classifier, data: LabelledSet) -> str | None:
     classes = len(data.classes)
     if outputs < classes:
         raise InputError(
-            f"model: it gives {outputs} logits, but the data has {classes} classes; "
-            "give the model that was trained on these classes"
+            f"model: it gives {outputs} logits, but the data has {classes} classes, with labels from "
+            f"{int(data.labels.min())} to {int(data.labels.max())}; labels start at 0, and each has an output"
         )
     if not torch.isfinite(first).all():
-        raise InputError("model: its logits are not finite on the first images; check the weights and the inputs")
+        where = "weights" if all(torch.isfinite(part).all() for part in batches.tensors(inputs)) else "data"
+        raise InputError(f"model: its logits are not finite on the first images; check the {where}")
     if not torch.equal(first, second):
         raise InputError(
             "model: two identical passes in evaluation mode differ; "
             "switch off whatever is random in its forward pass, such as functional dropout or sampling"
         )
     _refuse_batch_dependence(classifier, inputs, first)
-    notes = [check_label_names(classifier.module, data.classes)]
+    notes = [check_label_names(classifier.module, data.classes), probabilities_note(first)]
     if outputs > classes:
         extra = "an answer beyond the classes counts as wrong"
         notes.append(f"the model has {outputs} outputs, the data {classes} classes: {extra}")
     return "; ".join(note for note in notes if note) or None
+
+
+def probabilities_note(outputs: Tensor) -> str | None:
+    """Say that outputs (n, C) look like probabilities, if they do."""
+    sums = outputs.sum(dim=1)
+    if outputs.shape[1] < 2 or bool((outputs < 0).any()) or not torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+        return None
+    return "the model's outputs look like probabilities, as each row sums to 1; give the logits before the softmax"
 
 
 def _require_same_everywhere(classifier: Classifier, data: LabelledSet) -> None:

@@ -56,8 +56,8 @@ def only_biases(findings: Findings) -> bool:
 
 
 def answer_text(findings: Findings) -> str:
-    """The headline, the same in plain words, each part of the answer, warnings and the verdict."""
-    lines = [findings.verdict.headline, findings.plain]
+    """The headline, the same in plain words, how folds judge, the answer, warnings, the verdict."""
+    lines = [findings.verdict.headline, findings.plain, *([findings.note] if findings.note else [])]
     for title, said in answer_parts(findings):
         lines += [title, *(f"  {line}" for line in said)]
     return "\n".join([*lines, *(f"note: {warning}" for warning in findings.warnings), findings.verdict.sentence])

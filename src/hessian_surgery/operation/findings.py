@@ -11,6 +11,7 @@ from hessian_surgery.evidence.costs import Costs, cost_warnings, find_costs
 from hessian_surgery.evidence.criteria import CheckedCriterion
 from hessian_surgery.evidence.deciles import MANY_CLASSES, ClassGroup, deciles
 from hessian_surgery.evidence.noun import said_of
+from hessian_surgery.evidence.overfitting import overfitting_warning
 from hessian_surgery.evidence.paired_tests import PairedTests, paired_tests
 from hessian_surgery.evidence.plain_words import plain_words
 from hessian_surgery.evidence.promises import Promise, check_promises, promise_warnings
@@ -162,7 +163,9 @@ def make_findings(
     promises = check_promises(asked, heldout, tests.accuracy, aim)
     verdict = judge(tests, len(heldout.labels), asked, promises, criteria)
     costs = find_costs(tests, heldout.metrics()[1].count)
+    overfitted = overfitting_warning(calibration, tests)
     found = (*promise_warnings(promises), *cost_warnings(costs, free and temperature is None))
+    found += () if overfitted is None else (overfitted,)
     every = tuple(dict.fromkeys(said_of(one, noun, heldout.classes) for one in (*warnings, *found)))
     findings = Findings(calibration, heldout, asked, tests, promises, verdict, every, folds)
     findings = replace(findings, temperature=temperature, criteria=criteria, noun=noun)

@@ -87,7 +87,7 @@ class Folded:
         bias: the same by the class bias that was fitted there; None if none was.
         records: of all iterations, fold by fold.
         step: the mean of the operations' steps (p,); one that kept nothing counts as a step of 0.
-        moved: whether each operation kept a step.
+        moved: how many operations kept a step.
         overconfidence: the mean of the operations' (see `Ending`).
     """
 
@@ -95,7 +95,7 @@ class Folded:
     bias: Answers | None
     records: tuple[IterationRecord, ...]
     step: Tensor
-    moved: tuple[bool, ...]
+    moved: int
     overconfidence: float
 
 
@@ -129,10 +129,9 @@ def operate_in_folds(
     space = problem.space
     identity = _identity(problem, fold_of, kept)
     folds = int(fold_of.max()) + 1
-    after, simpler = (Answers(*(torch.empty_like(t) for t in vars(before).values())) for _ in range(2))
+    after, simpler = (_some(before, torch.arange(len(fold_of))) for _ in range(2))
     mean = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
     records: list[IterationRecord] = []
-    moved = []
     overconfidence = 0.0
     fitted = True
     out_of_reach: Infeasible | None = None
@@ -149,31 +148,36 @@ def operate_in_folds(
             found = _Fold(same, same, (), torch.zeros_like(mean))
         except InputError as error:
             raise InputError(f"folds: without fold {fold + 1} of {folds}, {error}") from error
-        for name, whole in vars(after).items():
-            whole[unseen] = getattr(found.answers, name)
-            getattr(simpler, name)[unseen] = getattr(found.bias or found.answers, name)
+        _fill_in(after, found.answers, unseen)
+        _fill_in(simpler, found.bias or found.answers, unseen)
         fitted &= found.bias is not None
         mean += found.step / folds
         overconfidence += found.overconfidence / folds
         records += [replace(record, fold=fold + 1) for record in found.records]
-        moved.append(any(record.accepted for record in found.records))
     if out_of_reach is not None and not records:
         raise out_of_reach
     space.restore(start)
     space.perturb(mean)
-    return Folded(after, simpler if fitted else None, tuple(records), mean, tuple(moved), overconfidence)
+    moved = {record.fold for record in records if record.accepted}
+    return Folded(after, simpler if fitted else None, tuple(records), mean, len(moved), overconfidence)
 
 
-def folds_ended(moved: Sequence[bool]) -> str:
+def _fill_in(whole: Answers, some: Answers, positions: Tensor) -> None:
+    """Write the answers to some images where they belong among all."""
+    for name, tensor in vars(whole).items():
+        tensor[positions] = getattr(some, name)
+
+
+def folds_ended(moved: int, folds: int) -> str:
     """What the operations of the folds did, in one sentence.
 
     Args:
-        moved: whether each kept a step.
+        moved: how many kept a step.
+        folds: of how many.
     """
-    kept = sum(moved)
-    if not kept:
-        return f"Nothing was done: none of {len(moved)} operations, each without one fold, kept a step."
-    how = f"Each of {kept}" if kept == len(moved) else f"{kept} of {len(moved)}"
+    if not moved:
+        return f"Nothing was done: none of {folds} operations, each without one fold, kept a step."
+    how = f"Each of {moved}" if moved == folds else f"{moved} of {folds}"
     return f"{how} operations, each without one fold, kept a step; the delivered step is the mean of all."
 
 

@@ -1,6 +1,5 @@
 """The default operation, one iteration at a time: propose a step, measure it, keep it or not."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,27 +10,24 @@ from torch import Tensor
 
 from hessian_surgery.curvature.basis import length
 from hessian_surgery.data.checks import require_images
-from hessian_surgery.directions.calibration_gradients import gradient_rows
-from hessian_surgery.directions.moving import count_moving
 from hessian_surgery.evidence.accuracies import Rates
 from hessian_surgery.evidence.asked import Asked
 from hessian_surgery.evidence.metrics import sigma
 from hessian_surgery.model.freed_memory import give_back
 from hessian_surgery.operation.class_bias import fit_class_bias
-from hessian_surgery.operation.coefficient_fit import PRICES
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.crossfit import PredictedStep
-from hessian_surgery.operation.driver import Algorithm, Ending, Work, iterations_of
+from hessian_surgery.operation.driver import Algorithm, Ending, iterations_of
 from hessian_surgery.operation.feasibility import require_reachable
 from hessian_surgery.operation.gain import is_worth_a_step, is_worth_another
 from hessian_surgery.operation.goal import Goal
 from hessian_surgery.operation.iteration_record import StepRecord
+from hessian_surgery.operation.iteration_work import work_of
 from hessian_surgery.operation.observer import Observer, timed
 from hessian_surgery.operation.problem import Problem
 from hessian_surgery.operation.proposal import (
     Proposal,
     Survey,
-    count_plans,
     decide,
     find_front,
     find_responses,
@@ -43,11 +39,6 @@ from hessian_surgery.operation.recalibration import find_overconfidence
 from hessian_surgery.operation.state_file import Packed
 from hessian_surgery.operation.step import TriedStep, try_step
 from hessian_surgery.types import Array
-
-# What the logit changes along a direction cost, in forward passes: by forward-mode differentiation,
-# and by a finite difference.
-PASSES_PER_TANGENT = 2.9
-PASSES_PER_DIFFERENCE = 1.0
 
 
 @dataclass(frozen=True)
@@ -264,31 +255,6 @@ def _unpack(
     return DefaultState(accuracy=tensors["accuracy"].numpy(), **plain)
 
 
-def _work(config: SurgeryConfig, counts: Tensor, device: torch.device) -> Work:
-    """Passes at most: for directions, features of the head, logits before and after, measured fits.
-
-    Only the moving images take part in those for directions and measured fits.
-    """
-    images = int(counts.sum())
-    share = count_moving(images, device) / max(1, images)
-    spikes = config.search.count(len(counts)) if config.uses_spikes else 0
-    rows = gradient_rows(counts, len(config.alone)) if config.uses_gradients else ()
-    crossed = len(rows) > 1
-    gradients = sum(rows[:2])
-    each = PASSES_PER_TANGENT if device.type == "cuda" else PASSES_PER_DIFFERENCE
-    # The front has as many plans of its own as the first iteration; a head is refitted there only.
-    plans = 2 * count_plans(config, config.uses_refit)
-    plans += (config.iterations - 1) * count_plans(config, refit=False)
-    # Each ray along directions is measured by a pass.
-    measured = plans * len(PRICES) if spikes + gradients > 0 else 0
-    # The logits before the first step are the report's as well.
-    directions = math.ceil(share * (each * (spikes + gradients) + crossed))
-    passes = config.iterations * (directions + 2) + config.uses_refit + 1 + math.ceil(share * measured)
-    # Before a recalibration, crossed steps are measured as they are seen.
-    passes += config.iterations * (config.recalibrate and (crossed or config.uses_refit))
-    return Work(passes, backward=config.iterations * crossed)
-
-
 DEFAULT = Algorithm(
     record=StepRecord,
     start=start,
@@ -304,5 +270,5 @@ DEFAULT = Algorithm(
     ended=_ended,
     pack=_pack,
     unpack=_unpack,
-    work=_work,
+    work=work_of,
 )

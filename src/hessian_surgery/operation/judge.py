@@ -1,6 +1,7 @@
 """The images that an operation is judged on: held-out ones, or folds of the calibration images."""
 
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor
@@ -89,7 +90,8 @@ def require_one(heldout_data: Data | None, folds: int | None) -> None:
         raise InputError(f"folds: got {folds}, and heldout_data as well; give one of the two")
     if heldout_data is None and folds is None:
         raise InputError("heldout_data: missing; give held-out images, or folds=5 to judge without them")
-    require(folds is None or folds >= 2, "folds", folds, "at least 2")
+    whole = isinstance(folds, Integral) and not isinstance(folds, bool)
+    require(folds is None or (whole and folds >= 2), "folds", folds, "a whole number, at least 2")
 
 
 def _heldout(inputs: Inputs[Any], heldout: LabelledSet, progress: Progress | None) -> LabelledSet:

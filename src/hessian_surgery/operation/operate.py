@@ -169,7 +169,7 @@ def _run(
     seen = answer(problem.classifier, data, problem.batch_size)
     reached = class_accuracy(seen.predicted, data.labels, len(data.classes))
     ending = Ending(reached, overconfidence=found.overconfidence)
-    return _Done(found.records, ending, folds_ended(found.moved), found.bias, found.answers)
+    return _Done(found.records, ending, folds_ended(found.moved, judge.folds or 1), found.bias, found.answers)
 
 
 def _operate(
@@ -190,7 +190,7 @@ def _operate(
     after = answer(problem.classifier, data, problem.batch_size)
     observer.stage("report", 1, 3)
     calibration = BeforeAfter(data.classes, data.index, data.labels, before, after)
-    warnings = find_warnings(problem, judge.heldout, done.records, done.ending.accuracy, calibration)
+    warnings = find_warnings(problem, judge.heldout, done.records, done.ending.accuracy, calibration, temperature)
     data = judge.heldout or data
     after = done.answers or answer(problem.classifier, data, problem.batch_size)
     held = BeforeAfter(data.classes, data.index, data.labels, judge.before, after)

@@ -13,7 +13,7 @@ from hessian_surgery.directions.family import Directions
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import Head, find_head_on
-from hessian_surgery.model.temperature import fit_temperature
+from hessian_surgery.model.temperature import WIDEST, fit_temperature
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.problem import Inputs, Problem
 from hessian_surgery.operation.proposal import after_coefficients
@@ -85,7 +85,8 @@ def find_overconfidence(problem: Problem[Any], directions: Directions, coefficie
 def recalibrate(problem: Problem[Any], overconfidence: float = 1.0) -> float | None:
     """Divide the head's weights and biases by the temperature that fits the calibration images.
 
-    The largest logit stays the largest. Returns the temperature; None if this was not asked for.
+    The largest logit stays the largest. Returns the temperature; None if this was not asked for,
+    or if none fits: the lower, the better, where every image is right.
 
     Args:
         problem: what was operated on, at the patched weights.
@@ -96,6 +97,8 @@ def recalibrate(problem: Problem[Any], overconfidence: float = 1.0) -> float | N
         return None
     data = problem.calibration_data
     seen = fit_temperature(compute_logits(problem.classifier, data, problem.batch_size), data.labels)
+    if not 1.01 / WIDEST < seen < WIDEST / 1.01:
+        return None
     temperature = overconfidence * seen
     head.module.weight.div_(temperature)
     if head.module.bias is not None:

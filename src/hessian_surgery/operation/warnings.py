@@ -18,6 +18,12 @@ from hessian_surgery.types import Array
 # How many images of each of two classes must get the other's name before that is told.
 SWAPPED = 5
 
+# What is said if no temperature was found.
+UNFIT = (
+    "recalibrate: no temperature fits the calibration images, as where every answer is right; the probabilities are "
+    "left as they are"
+)
+
 
 def find_warnings(
     problem: Problem[Any],
@@ -25,6 +31,7 @@ def find_warnings(
     records: Sequence[IterationRecord],
     unrounded: Array,
     calibration: BeforeAfter,
+    temperature: float | None = None,
 ) -> tuple[str, ...]:
     """All warnings about a finished operation.
 
@@ -34,6 +41,7 @@ def find_warnings(
         records: of all iterations.
         unrounded: class accuracies (C,) on the calibration images, before rounding.
         calibration: the answers to the calibration images.
+        temperature: what the head was divided by, if it was.
     """
     rounded = class_accuracy(calibration.after.predicted, calibration.labels, len(calibration.classes))
     found = (
@@ -44,6 +52,7 @@ def find_warnings(
         swapped_warning(problem.started, problem.calibration_data.labels, problem.calibration_data.classes),
         cut_off_warning({"calibration": problem.calibration_data, "held-out": heldout}),
         rounding_warning(problem.base, unrounded, rounded),
+        UNFIT if problem.config.recalibrate and temperature is None else None,
     )
     return problem.notes + tuple(warning for warning in found if warning)
 

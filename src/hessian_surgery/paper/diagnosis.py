@@ -9,7 +9,8 @@ import numpy as np
 from torch import nn
 
 from hessian_surgery.data.data_hash import data_hash
-from hessian_surgery.data.labelled import Data, Noun, as_part
+from hessian_surgery.data.labelled import Data, LabelledSet, Noun, as_part
+from hessian_surgery.data.leaks import ON_TRAINING, find_leaks, hash_part, hash_training
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma
@@ -20,7 +21,7 @@ from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_
 from hessian_surgery.operation.expected import expected_diagnosis
 from hessian_surgery.operation.forecast import Forecast, make_forecast
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.problem import Problem, check_inputs, measure_start
+from hessian_surgery.operation.problem import Inputs, Problem, check_inputs, measure_start
 from hessian_surgery.operation.progress import watched
 from hessian_surgery.operation.warnings import convergence_warning, cut_off_warning, rare_class_warning, swapped_warning
 from hessian_surgery.paper.amplitude import curvature_amplitude
@@ -166,13 +167,27 @@ def diagnose(
     probing = goal if spikes is None else probing_config(config, spikes)
     with watched(observer, progress) as observer:
         inputs = check_inputs(model, training, calibration, probing, directions=spikes is not None)
+        shared = _find_shared(inputs, training)
         observer.expect(partial(expected_diagnosis, inputs, training))
         observer.stage("prepare", 0, 1)
         passes = for_one_pass(inputs.classifier, config.batch_size) if spikes is None else None
         problem, before = measure_start(inputs, passes)
-        found = None if spikes is None else _probe(problem, epsilon, observer)
+        probed = None if spikes is None else _probe(problem, epsilon, observer)
         observer.stage("forecast", 0, 1)
-        return _describe(problem, before, goal, found)
+        found = _describe(problem, before, goal, probed)
+        return replace(found, warnings=shared + found.warnings)
+
+
+def _find_shared(inputs: Inputs[Any], training: LabelledSet) -> tuple[str, ...]:
+    """Name the calibration images that are training images too, where reading these is cheap.
+
+    Raises:
+        InputError: they are too many.
+    """
+    if inputs.config.calibrate_on_training:
+        return (ON_TRAINING,)
+    calibration = hash_part(inputs.calibration_data, "calibration_data")
+    return tuple(leak.sentence for leak in find_leaks([hash_training(training, []), calibration], calibration.total))
 
 
 def _describe(problem: Problem[Any], before: Answers, goal: SurgeryConfig, found: SpikeDiagnosis | None) -> Diagnosis:

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from hessian_surgery.evidence.before_after import BeforeAfter
 from hessian_surgery.evidence.deciles import left_out, shown_classes
-from hessian_surgery.evidence.noise_free_sigma import corrected_sigma
+from hessian_surgery.evidence.overfitting import noise_free_sigmas
 from hessian_surgery.evidence.paired_tests import Flow, PairedTests
 from hessian_surgery.operation.answer_text import answer_parts
 from hessian_surgery.operation.findings import Findings
@@ -65,9 +63,7 @@ def summary_figures(images: BeforeAfter) -> dict[str, tuple[float, float]]:
     """The figures that `SUMMARY` names, before and after."""
     before, after = images.metrics()
     found = {name: (getattr(before, name), getattr(after, name)) for name in SUMMARY}
-    count = np.array(before.count)
-    old, new = (float(corrected_sigma(np.array(metrics.per_class), count)) for metrics in (before, after))
-    return found | {"sigma": (old, new)}
+    return found | {"sigma": noise_free_sigmas(images)}
 
 
 def summary_rows(findings: Findings) -> list[tuple[str, ...]]:

@@ -38,7 +38,7 @@ def reproduction(
         renamed = {"out": f"{options['out']}-again"} if "out" in options else {}
         how += copyable(command_line(command, {**options, **renamed}), "again")
     else:
-        how = "<p>This was called from Python; <code>config.json</code> holds all settings.</p>"
+        how = "<p>This was called from Python; the JSON files of this folder hold all settings.</p>"
     rows = [(text(key), text(value)) for key, value in facts.items()]
     rows += [(f"SHA-256, {text(key)}", f'<code class="hash">{text(value)}</code>') for key, value in hashes.items()]
     facts_table = table(("what", "value"), rows, "Seed, versions and hashes", "facts")

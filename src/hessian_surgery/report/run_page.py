@@ -90,9 +90,6 @@ def _opening(run: Run) -> str:
 def _warnings(run: Run) -> Section:
     """What limits the conclusions, and how much of the gain held-out images confirm."""
     lines = [text(warning) for warning in run.findings.warnings]
-    gap = calibration_gap(run)
-    if gap:
-        lines.append(text(gap))
     calibration = run.findings.calibration
     heldout = run.findings.heldout
     measured = [summary_figures(images) for images in (heldout, calibration)]
@@ -118,22 +115,6 @@ def _sizes(run: Run) -> str:
     if "compared" not in split:
         return sizes
     return f"{sizes}; {split['compared']:,} of {split['training']:,} training images were compared with these"
-
-
-def calibration_gap(run: Run) -> str | None:
-    """Say that σ fell more on the calibration images than on the held-out ones, if beyond noise.
-
-    Both are without sampling noise.
-    """
-    before, after = summary_figures(run.findings.calibration)["sigma"]
-    change = after - before
-    test = run.findings.tests.sigma
-    if change >= test.interval[0]:
-        return None
-    return (
-        f"overfitting: σ without sampling noise changed by {100 * change:+.1f} pp on the calibration images, but by "
-        f"{test} on the held-out images"
-    )
 
 
 def _flows(run: Run) -> Section:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hessian_surgery.comparison.fronts import Fronts
     from hessian_surgery.comparison.protocol import Protocol
     from hessian_surgery.comparison.row import Row
+    from hessian_surgery.comparison.saved_fronts import save_comparison
     from hessian_surgery.curvature.basis import Storage
     from hessian_surgery.curvature.deflation import Deflated
     from hessian_surgery.curvature.density import Density, spectral_density
@@ -157,6 +158,7 @@ __all__ = [
     "parameter_space",
     "patch_onnx",
     "plan",
+    "save_comparison",
     "sensitivity",
     "spectral_density",
     "spectrum_study",
@@ -177,6 +179,7 @@ _PLACES = {
     "comparison.fronts": "Fronts",
     "comparison.protocol": "Protocol",
     "comparison.row": "Row",
+    "comparison.saved_fronts": "save_comparison",
     "curvature.basis": "Storage",
     "curvature.deflation": "Deflated",
     "curvature.density": "Density spectral_density",

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hessian_surgery.cli import compare
+from hessian_surgery.comparison import saved_fronts
 from hessian_surgery.comparison.advice import Advice
 from hessian_surgery.data.sources import open_data
 from hessian_surgery.data.splits import join_sets
@@ -177,12 +178,12 @@ def test_what_is_kept_is_there_until_the_results_are(run, checkpoint, tmp_path, 
 
     arguments = ("compare", *inputs(checkpoint), *SHORT, "--methods", "class-bias", "--out", "front")
     with monkeypatch.context() as patch:
-        patch.setattr(compare, "write_json", stopped)
+        patch.setattr(saved_fronts, "write_json", stopped)
         assert run(*arguments) == 130
     for path in kept:  # of entries that take no part any more
         path.touch()
     with monkeypatch.context() as patch:
-        patch.setattr(compare, "write_json", stopped)
+        patch.setattr(saved_fronts, "write_json", stopped)
         assert run(*arguments) == 130
     assert all(path.exists() for path in kept)
     assert run(*arguments) == 0
@@ -211,7 +212,7 @@ def test_written_logits_are_read_again(finished, tmp_path, run, capsys):
         (["--data", "digits", "--budgets", "x"], "budgets: got 'x'"),
         (
             ["--data", "digits", "--budgets", "100"],
-            "budgets: got 100; that is 10000 pp; write",
+            "budgets: got 100; write 100pp for so many",
         ),
         (["--data", "digits", "--splits", "0"], "splits: got 0; it must be at least 1"),
         (["--data", "digits", "--protect", "cat"], "protect: got 'cat'"),

@@ -1,4 +1,5 @@
 import itertools
+import json
 import re
 from dataclasses import replace
 
@@ -355,3 +356,24 @@ def test_a_comparison_of_other_data_speaks_of_samples():
     for said in (page, to_markdown(fronts), *fronts.warnings):
         assert re.findall(r".{30}\bimages?\b.{9}", said) == []
     assert "181 samples in 3 classes" in page
+
+
+def test_a_comparison_in_python_is_saved_as_the_command_saves_it(compared, tmp_path):
+    folder = tmp_path / "front"
+    fronts = compared("class-bias", "operate", folder=folder)
+    assert [path.name for path in folder.iterdir()] == ["splits-operate.safetensors"]
+    hs.save_comparison(fronts, folder)
+    assert {path.name for path in folder.iterdir()} == {
+        *("compare.json", "compare.md", "front.png", "front.svg", "logits.safetensors", "predictions.safetensors"),
+        "report.html",
+    }
+    content = json.loads((folder / "compare.json").read_text())
+    assert content["seed"] == 0
+    assert content["budgets"] == [0.0, 0.01]
+    assert content["advice"]["sentence"] == hs.advise(fronts).sentence
+    assert [row["name"] for row in content["methods"]] == [row.name for row in fronts.rows]
+    page = (folder / "report.html").read_text()
+    assert hs.write_report(folder).read_text() == page
+    assert "This was called from Python" in page
+    with pytest.raises(hs.InputError, match="holds a finished comparison; give another"):
+        hs.save_comparison(fronts, folder)

@@ -14,9 +14,9 @@ from torch import nn
 import hessian_surgery as hs
 from conftest import points
 from hessian_surgery.baselines.training_state import load_state as load_training
-from hessian_surgery.cli.compare import fronts_dict
 from hessian_surgery.cli.predictors import _files
 from hessian_surgery.comparison.protocol import Protocol
+from hessian_surgery.comparison.saved_fronts import fronts_content
 from hessian_surgery.file_shapes import ConfigShape
 from hessian_surgery.operation.acceptance_criteria import read_criteria
 from hessian_surgery.operation.history import load_history
@@ -50,7 +50,7 @@ def files(tmp_path_factory):
     outputs = hs.ModelOutputs(heldout.classes, heldout.labels, net(heldout.inputs()).detach())
     outputs.save_logits(folder / "logits.safetensors")
     protocol = Protocol(("class-bias",), 2, (0.0,))
-    front = fronts_dict(hs.compare_logits(outputs, protocol), protocol, INPUTS, 1.0)
+    front = fronts_content(hs.compare_logits(outputs, protocol), INPUTS) | {"seconds": 1.0}
     front["bias_shares"] = {"spikes": [0.5, 0.5]}
     (folder / "compare.json").write_text(json.dumps(front))
     case = {"name": "a", "group": "b", "images": 9, "predictors": {"sigma": 0.1}, "delta_accuracy": 0.0}

@@ -5,7 +5,6 @@ import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hessian_surgery.baselines.model_edits import apply_edits
 from hessian_surgery.baselines.outputs import load_logits
@@ -23,28 +22,23 @@ from hessian_surgery.comparison.entries import DEFAULT, OPERATIONS
 from hessian_surgery.comparison.expected import expected_comparison
 from hessian_surgery.comparison.figure import draw_fronts
 from hessian_surgery.comparison.fronts import Fronts
-from hessian_surgery.comparison.kept_splits import PREFIX, forget_splits
+from hessian_surgery.comparison.kept_splits import PREFIX
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
-from hessian_surgery.comparison.tables import to_markdown
+from hessian_surgery.comparison.saved_fronts import LAST, fronts_content, write_fronts
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
-from hessian_surgery.files import write_json, write_text
 from hessian_surgery.operation.config import OperationConfig, as_surgery
-from hessian_surgery.operation.environment import environment
 from hessian_surgery.operation.progress import ShownProgress
 from hessian_surgery.paper.config import LoopConfig
 from hessian_surgery.parse_numbers import parse_amounts
-from hessian_surgery.report.comparison_page import comparison_page
 from hessian_surgery.report.figure_files import save_figures
 from hessian_surgery.report.write_report import PAGE
-from hessian_surgery.version import SCHEMA_VERSION
 from hessian_surgery.weights.checkpoint import stored_state
 from hessian_surgery.weights.patch import patch_of
-from hessian_surgery.weights.tensorfile import save_tensors
 
 PATCH = "patch.safetensors"
-OUTPUT = Output("comparison", ("compare.json",), kept=("training-", PREFIX))
+OUTPUT = Output("comparison", (LAST,), kept=("training-", PREFIX))
 
 
 def compare(options: CompareOptions) -> None:
@@ -68,11 +62,13 @@ def compare(options: CompareOptions) -> None:
         except KeyboardInterrupt as stop:
             stop.args = (f"interrupted; the same command goes on in {out}",) if out else ()
             raise
-        content = fronts_dict(fronts, protocol, recorded_options(options), time.perf_counter() - started)
-        images = {f"{name} {fronts.noun}": part["sha256"] for name, part in fronts.data.items() if part["sha256"]}
-        content["hashes"] = images | (opened.hashes if opened else {})
+        content = fronts_content(fronts, recorded_options(options))
+        content |= {"seconds": time.perf_counter() - started}
+        content["hashes"] |= opened.hashes if opened else {}
         if out is not None:
-            patched = write_fronts(out, fronts, content, opened)
+            (out / PATCH).unlink(missing_ok=True)  # a run that was killed may have advised another method
+            patched = write_advised(out, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
+            write_fronts(out, fronts, content)
             print_notes((patched, f"folder: {out}", f"report: {out / PAGE}"))
     if options.as_json:
         print_json(content)
@@ -149,38 +145,6 @@ def choose_protocol(options: CompareOptions) -> Protocol:
         methods = tuple(name.strip() for name in options.methods.split(","))
     budgets = BUDGETS if options.budgets is None else parse_amounts("budgets", options.budgets)
     return Protocol(methods, options.splits, budgets, options.epochs, options.seed, options.part)  # type: ignore[arg-type]
-
-
-def fronts_dict(fronts: Fronts, protocol: Protocol, inputs: dict[str, str], seconds: float) -> dict[str, Any]:
-    """Return what `compare --json` prints: fractions, not percent."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        **fronts.as_dict(),
-        "seed": protocol.seed,
-        "part": protocol.part,
-        "budgets": list(protocol.budgets),
-        "advice": vars(advise(fronts)),
-        "inputs": inputs,
-        "seconds": seconds,
-        "environment": environment(fronts.outputs.logits.device),
-    }
-
-
-def write_fronts(folder: Path, fronts: Fronts, content: dict[str, Any], opened: OpenedModel | None) -> str:
-    """Write all files, and last `compare.json`; return a note on the patch.
-
-    Only then is it forgotten what a killed comparison would go on from.
-    """
-    (folder / PATCH).unlink(missing_ok=True)  # a run that was killed may have advised another method
-    save_figures(folder, {"front": draw_fronts(fronts)})
-    write_text(folder / PAGE, comparison_page(content))
-    write_text(folder / "compare.md", to_markdown(fronts))
-    fronts.outputs.save_logits(folder / "logits.safetensors")
-    save_tensors(folder / "predictions.safetensors", {**fronts.predicted, "labels": fronts.outputs.labels})
-    patched = write_advised(folder, fronts, opened, advise(fronts)) if opened else "no patch: there is no model"
-    write_json(folder / "compare.json", content)
-    forget_splits(folder)
-    return patched
 
 
 def _why_none(method: str) -> str:

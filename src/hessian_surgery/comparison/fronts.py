@@ -59,6 +59,7 @@ class Fronts:
         outputs: the original model's outputs.
         warnings: what limits what can be said, such as images that are in the training data.
         terms: the goal and limits that every method was held to.
+        protocol: what was compared, and how.
         date: when it was made, UTC.
         model: the module's class.
         data: of the images: how many `images`, and their hash (`sha256`).
@@ -84,6 +85,7 @@ class Fronts:
     outputs: ModelOutputs
     warnings: tuple[str, ...] = ()
     terms: SurgeryConfig = field(default_factory=SurgeryConfig)
+    protocol: Protocol = field(default_factory=Protocol)
     date: str = ""
     model: str = ""
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -146,8 +148,7 @@ def make_fronts(
             for name, front in references.items()
             if front and found.valid.any() and name != result.name
         }
-        paired = {name: difference(values) for name, values in gaps.items()}
-        row = make_row(result, found, nothing, paired, outputs.classes)
+        row = make_row(result, found, nothing, {name: difference(v) for name, v in gaps.items()}, outputs.classes)
         if "class-bias" in gaps:
             row = replace(row, beyond=_beyond(found, [nothing, *references["class-bias"]]))
         if result.name in (*WHOLE, "class-bias") and row.splits and (result.budget or 0.0) >= 0:
@@ -174,6 +175,7 @@ def make_fronts(
         edits={r.name: r.edits for r in results if r.budget == protocol.headline and r.edits},
         outputs=outputs,
         terms=terms,
+        protocol=protocol,
     )
 
 

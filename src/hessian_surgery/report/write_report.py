@@ -18,7 +18,7 @@ def write_report(folder: str | Path, comparison: str | Path | None = None) -> Pa
     """Write `report.html` into a folder of `operate`, `compare` or `diagnose`; returns its path.
 
     Args:
-        folder: written by one of the three.
+        folder: written by one of these commands, `Outcome.save` or `save_comparison`.
         comparison: folder of a comparison of the same model. The page of an operation then shows
             its front.
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +8,7 @@ import hessian_surgery as hs
 from conftest import operate
 from hessian_surgery.cli.option_names import as_options
 from hessian_surgery.evidence.accuracies import Rates
+from hessian_surgery.evidence.class_noise import class_noise
 from hessian_surgery.operation.crossfit import PredictedStep
 from hessian_surgery.operation.feasibility import Infeasible, require_reachable
 from hessian_surgery.operation.goal import Goal
@@ -107,3 +110,10 @@ def test_a_target_within_reach_is_reached_on_the_calibration_images(trained, dig
     before, after = operate(trained, digits_parts, config).findings.calibration.metrics()
     assert before.per_class[2] < 0.5 <= after.per_class[2]
     assert after.accuracy >= before.accuracy - 0.01
+
+
+def test_where_chance_is_all_no_target_is_advised():
+    """Half of ten images: with that to spare nothing is left."""
+    few = replace(goal(0.75), noise=class_noise(np.full(3, 0.5), np.array([4, 400, 400])), surety=1.28)
+    with pytest.raises(Infeasible, match=r"From so few images no target of ant is sure\.$"):
+        require_reachable(few, [step(0.80, 0.10, 0.95, 0.95)], NAMES)

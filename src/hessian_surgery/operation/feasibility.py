@@ -52,7 +52,9 @@ def _within_reach(goal: Goal, surely: Array, classes: tuple[str, ...]) -> str:
     if len(goal.targets) != 1:
         return ""
     (j,) = goal.targets
-    return f" Within these limits ask for at most {classes[j]}={int(100 * max(0.0, surely[j]))}%."
+    if surely[j] < 0.01:
+        return f" From so few images no target of {classes[j]} is sure."
+    return f" Within these limits ask for at most {classes[j]}={int(100 * surely[j])}%."
 
 
 def _to_spare(spare: float) -> str:

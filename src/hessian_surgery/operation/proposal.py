@@ -103,7 +103,7 @@ def _survey(
         candidates_for = partial(
             climb,
             surrogate,
-            after=_told(after_coefficients(problem, directions), count_plans(config, origin is not None), observer),
+            after=_told(problem, directions, count_plans(config, origin is not None), observer),
             training_counts=problem.training_counts,
             origin=origin,
             seed=config.seed,
@@ -180,17 +180,18 @@ def count_plans(config: SurgeryConfig, refit: bool) -> int:
     return (2 if config.targets else 1) * (2 if refit else 1)
 
 
-def _told(after: AfterCoefficients, plans: int, observer: Observer) -> AfterCoefficients:
-    """The same, and an observer is told: fits count for one half of a plan, passes for the other.
+def _told(problem: Problem[Any], directions: Directions, plans: int, observer: Observer) -> AfterCoefficients:
+    """How steps are measured; an observer is told: fits are one half of a plan, passes the other.
 
     A front has as many passes: for the other aim; or for both, without the targets.
     """
+    after = after_coefficients(problem, directions)
     passes = plans * len(PRICES) * FOLDS
     numbers = count()
 
     def told(coefficients: Array, positions: Tensor) -> Tensor:
         number = next(numbers)
-        stage = "plan" if number < passes else "front"
+        stage = "front" if problem.with_front and number >= passes else "plan"
         observer.stage(stage, 0.5 + number % passes / passes / 2, 1)
         return after(coefficients, positions)
 

@@ -9,6 +9,7 @@ from hessian_surgery.baselines.outputs import ModelOutputs
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.against_bias import AgainstBias
 from hessian_surgery.comparison.fronts import Fronts
+from hessian_surgery.comparison.protocol import Protocol
 from hessian_surgery.comparison.row import Row
 from hessian_surgery.comparison.tables import against_bias, to_markdown
 from hessian_surgery.evidence.difference import Difference
@@ -47,6 +48,7 @@ def fronts(gains, bias_effect=-0.05, bias=None):
         predicted={},
         edits={},
         outputs=ModelOutputs(("ant", "bee"), torch.tensor([0, 1]), torch.eye(2)),
+        protocol=Protocol(),
     )
 
 

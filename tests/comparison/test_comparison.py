@@ -377,3 +377,9 @@ def test_a_comparison_in_python_is_saved_as_the_command_saves_it(compared, tmp_p
     assert "This was called from Python" in page
     with pytest.raises(hs.InputError, match="holds a finished comparison; give another"):
         hs.save_comparison(fronts, folder)
+    other = tmp_path / "run"
+    other.mkdir()
+    (other / "result.json").touch()
+    with pytest.raises(hs.InputError, match=r"holds result\.json, which is of no comparison; give another"):
+        hs.save_comparison(fronts, other)
+    assert [path.name for path in other.iterdir()] == ["result.json"]

@@ -24,6 +24,11 @@ def test_labels_that_start_at_one_are_told_from_where_they_count():
         require_images(torch.tensor([1, 2]), ("0", "1", "2"), "half")
 
 
+def test_too_few_of_the_first_class_is_no_matter_of_numbers():
+    with pytest.raises(hs.InputError, match=r"^half: class '0' has 1 sample; give at least 2 of each class$"):
+        require_images(torch.tensor([0, 1, 1]), ("0", "1"), "half", 2)
+
+
 def test_enough_images_pass():
     require_images(torch.tensor([0, 1]), ("ant", "bee"), "half")
     require_images(torch.tensor([1, 0, 1, 0]), ("ant", "bee"), "half", at_least=2)

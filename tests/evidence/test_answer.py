@@ -210,6 +210,8 @@ def test_overfitting_is_a_fall_on_calibration_images_beyond_that_on_others():
     found = overfitting_warning(images_from([0.4, 0.9, 0.9], [0.9, 0.9, 0.9]), tests)
     assert found.startswith("overfitting: σ without sampling noise changed by -2")
     assert found.endswith(f"but by {tests.sigma} on the held-out images")
+    in_folds = overfitting_warning(images_from([0.4, 0.9, 0.9], [0.9, 0.9, 0.9]), tests, folds=5)
+    assert in_folds.endswith(f"but by {tests.sigma} on images while they were left out")
 
 
 def test_no_change_is_written_without_a_minus():

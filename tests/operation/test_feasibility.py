@@ -115,5 +115,5 @@ def test_a_target_within_reach_is_reached_on_the_calibration_images(trained, dig
 def test_where_chance_is_all_no_target_is_advised():
     """Half of ten images: with that to spare nothing is left."""
     few = replace(goal(0.75), noise=class_noise(np.full(3, 0.5), np.array([4, 400, 400])), surety=1.28)
-    with pytest.raises(Infeasible, match=r"From so few images no target of ant is sure\.$"):
+    with pytest.raises(Infeasible, match=r"Within these limits no target of ant is sure\.$"):
         require_reachable(few, [step(0.80, 0.10, 0.95, 0.95)], NAMES)

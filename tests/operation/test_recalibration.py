@@ -13,14 +13,21 @@ from torch import nn
 import hessian_surgery as hs
 from hessian_surgery.cli.inputs import digits_net
 from hessian_surgery.data.splits import stratified_split
+from hessian_surgery.directions.logit_changes import logits_after
+from hessian_surgery.evidence.accuracies import rates
 from hessian_surgery.evidence.costs import REMEDY
 from hessian_surgery.model.classifier import as_classifier
 from hessian_surgery.model.evaluation import answers_of, compute_logits
 from hessian_surgery.model.temperature import fit_temperature
+from hessian_surgery.operation import iteration
+from hessian_surgery.operation import operate as operate_module
+from hessian_surgery.operation.find_directions import find_directions
 from hessian_surgery.operation.findings import make_findings
+from hessian_surgery.operation.observer import Observer
 from hessian_surgery.operation.outcome import load_findings
-from hessian_surgery.operation.problem import check_inputs
-from hessian_surgery.operation.recalibration import can_recalibrate
+from hessian_surgery.operation.problem import check_inputs, prepare
+from hessian_surgery.operation.recalibration import can_recalibrate, find_overconfidence
+from hessian_surgery.operation.step import TriedStep
 from hessian_surgery.weights.tensorfile import read_tensors
 
 
@@ -168,16 +175,55 @@ def test_folds_are_recalibrated_each_on_its_own_images():
     assert losses[1] < losses[0] - 0.1
 
 
-def test_where_every_answer_is_right_no_temperature_is_taken():
-    """The lower, the better: the limit would make the model as sure of itself as it can be."""
+@pytest.mark.parametrize("margin", [1.0, 10.0, 100.0])
+def test_where_every_answer_is_right_no_temperature_is_taken(margin):
+    """The lower, the better; from wide margins the loss is exactly 0 long before that."""
     labels = torch.arange(400) % 4
     inputs = torch.eye(4)[labels] + 0.01 * torch.randn(400, 4, generator=torch.Generator().manual_seed(0))
     net = nn.Sequential(nn.Linear(4, 4))
     with torch.no_grad():
-        net[0].weight.copy_(torch.eye(4))
-    calibration, heldout = stratified_split(hs.as_labelled((inputs[:300], labels[:300])), (0.5, 0.5), 0)
+        net[0].weight.copy_(margin * torch.eye(4))
+    calibration, heldout = stratified_split((inputs[:300], labels[:300]), (0.5, 0.5), 0)
     data = {"training_data": (inputs[300:], labels[300:]), "calibration_data": calibration, "heldout_data": heldout}
     outcome = hs.operate(net, config=hs.SurgeryConfig(recalibrate=True, directions="biases"), **data)
     assert outcome.findings.temperature is None
     assert [said for said in outcome.findings.warnings if said.startswith("recalibrate: no temperature fits")]
-    assert torch.equal(net[0].weight.detach(), torch.eye(4))
+    assert torch.equal(net[0].weight.detach(), margin * torch.eye(4))
+
+
+def test_overconfidence_is_that_of_the_crossed_step_over_the_step_s_own(digits_parts):
+    """By hand, of a halved step; 1 where one of the two gets every image right."""
+    net, _ = digits_net(0)
+    data = digits_parts.calibration
+    problem, _ = prepare(net, digits_parts.training, data, hs.SurgeryConfig())
+    directions, _ = find_directions(problem, problem.logits, None, Observer())
+    coefficients = np.zeros(len(directions))
+    coefficients[-1] = 0.8
+    logits = logits_after(problem.classifier, problem.space, 0.5 * directions.step(coefficients), data)
+    crossed = torch.empty_like(logits)
+    for side in (0, 1):
+        mine = (directions.sides == side).nonzero().squeeze(1)
+        step = directions.step(0.5 * coefficients, side)
+        crossed[mine] = logits_after(problem.classifier, problem.space, step, data.subset(mine))
+    taken = TriedStep(0.5 * directions.step(coefficients), 0.5, rates(logits, data.labels, 10), logits, True)
+    found = find_overconfidence(problem, directions, coefficients, taken)
+    assert found == pytest.approx(
+        fit_temperature(crossed, data.labels) / fit_temperature(logits, data.labels), rel=1e-4
+    )
+    assert found > 1
+    perfect = replace(taken, logits=torch.eye(10)[data.labels])
+    assert find_overconfidence(problem, directions, coefficients, perfect) == 1
+
+
+def test_in_folds_each_image_was_left_out_once(digits_parts, monkeypatch):
+    """So the mean step knows less of it than each operation does."""
+    given = []
+    taken = operate_module.recalibrate
+    monkeypatch.setattr(iteration, "find_overconfidence", lambda *_: 1.5)
+    monkeypatch.setattr(operate_module, "recalibrate", lambda problem, ratio: given.append(ratio) or taken(problem))
+    net, _ = digits_net(0)
+    data = {"training_data": digits_parts.training, "calibration_data": digits_parts.calibration}
+    outcome = hs.operate(net, folds=2, config=hs.SurgeryConfig(recalibrate=True), **data)
+    kept = sum(record.accepted for record in outcome.iterations)
+    assert kept > 0
+    assert given == [pytest.approx(1.5 ** (kept / 2 * 1 / 2))]

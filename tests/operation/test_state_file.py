@@ -145,10 +145,11 @@ def test_a_default_operation_stopped_between_history_and_state(_trained, digits_
 def test_optimism_and_front_come_back(trained, digits_parts, tmp_path):
     config = hs.SurgeryConfig()
     problem, _ = prepare(trained, digits_parts.training, digits_parts.calibration, config)
-    state = DefaultState(1, problem.base, optimism=0.0125, front={"points": [0.25]})
+    state = DefaultState(1, problem.base, optimism=0.0125, front={"points": [0.25]}, overconfidence=1.25)
     save_state(tmp_path, problem, DEFAULT.pack(tmp_path, problem, state, "identity"), "identity")
     _, found = load_state(tmp_path, problem, "identity", DEFAULT.unpack)
     assert (found.iteration, found.finished, found.optimism, found.front) == (1, False, 0.0125, {"points": [0.25]})
+    assert found.overconfidence == 1.25
     assert found.accuracy.tolist() == problem.base.tolist()
 
 

@@ -22,9 +22,8 @@ from hessian_surgery.comparison.entries import DEFAULT, OPERATIONS
 from hessian_surgery.comparison.expected import expected_comparison
 from hessian_surgery.comparison.figure import draw_fronts
 from hessian_surgery.comparison.fronts import Fronts
-from hessian_surgery.comparison.kept_splits import PREFIX
 from hessian_surgery.comparison.protocol import BUDGETS, Protocol
-from hessian_surgery.comparison.saved_fronts import LAST, fronts_content, write_fronts
+from hessian_surgery.comparison.saved_fronts import KEPT, LAST, fronts_content, write_fronts
 from hessian_surgery.data.labelled import LabelledSet
 from hessian_surgery.data.splits import join_sets
 from hessian_surgery.errors import InputError
@@ -38,7 +37,7 @@ from hessian_surgery.weights.checkpoint import stored_state
 from hessian_surgery.weights.patch import patch_of
 
 PATCH = "patch.safetensors"
-OUTPUT = Output("comparison", (LAST,), kept=("training-", PREFIX))
+OUTPUT = Output("comparison", (LAST,), kept=KEPT)
 
 
 def compare(options: CompareOptions) -> None:

@@ -80,7 +80,7 @@ def compare(
         original = open_compared(model, data, training_data, config)
         images = original.images
         hashed, training = hash_part(images, "data"), hash_drawn(original)
-        warnings = find_shared(training, hashed)
+        warnings = original.notes + find_shared(training, hashed)
         splits = protocol.make_splits(images)
         place = Path(folder) if folder else None
         kept = find_kept(place, original, protocol, hashed.hashes, training.hashes)
@@ -175,11 +175,11 @@ def open_compared(
     require_images(images.labels, images.classes, "data")
     images = images.resident(classifier.device)
     refuse_half_precision(parameter_space(classifier.module, config.parameters))
-    check_classifier(classifier, images)
+    note = check_classifier(classifier, images)
     as_surgery(config).check_classes(images.classes)
     training = as_part(training_data, "training_data")
     require_same_names(images.classes, training.classes, "training_data", "data")
-    return ComparedModel(classifier, images, training, config)
+    return ComparedModel(classifier, images, training, config, notes=(note,) if note else ())
 
 
 def _with_passes(model: ComparedModel, known: Passes | None = None) -> ComparedModel:

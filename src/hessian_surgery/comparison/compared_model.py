@@ -52,6 +52,7 @@ class ComparedModel:
         training_data: the images that it was trained on.
         config: how to find spikes and run the loop.
         passes: how forward passes are made, the same for all entries and splits.
+        notes: what is said of the model's outputs.
     """
 
     classifier: Classifier
@@ -59,6 +60,7 @@ class ComparedModel:
     training_data: LabelledSet
     config: OperationConfig
     passes: Passes = field(default_factory=Passes)
+    notes: tuple[str, ...] = ()
 
 
 def matched_search(search: SpikeSearch, training: str) -> SpikeSearch:

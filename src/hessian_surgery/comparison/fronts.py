@@ -57,9 +57,9 @@ class Fronts:
         predicted: predictions for all images (S, N), by entry and budget, for other statistics.
         edits: each entry's edits of the model at the headline budget, as fitted on the first split.
         outputs: the original model's outputs.
+        protocol: what was compared, and how.
         warnings: what limits what can be said, such as images that are in the training data.
         terms: the goal and limits that every method was held to.
-        protocol: what was compared, and how.
         date: when it was made, UTC.
         model: the module's class.
         data: of the images: how many `images`, and their hash (`sha256`).
@@ -83,9 +83,9 @@ class Fronts:
     predicted: dict[str, Tensor]
     edits: dict[str, tuple[Edit, ...]]
     outputs: ModelOutputs
+    protocol: Protocol
     warnings: tuple[str, ...] = ()
     terms: SurgeryConfig = field(default_factory=SurgeryConfig)
-    protocol: Protocol = field(default_factory=Protocol)
     date: str = ""
     model: str = ""
     data: dict[str, dict[str, Any]] = field(default_factory=dict)

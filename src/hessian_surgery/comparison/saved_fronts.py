@@ -7,7 +7,7 @@ from typing import Any
 from hessian_surgery.comparison.advice import advise
 from hessian_surgery.comparison.figure import draw_fronts
 from hessian_surgery.comparison.fronts import Fronts
-from hessian_surgery.comparison.kept_splits import forget_splits
+from hessian_surgery.comparison.kept_splits import PREFIX, forget_splits
 from hessian_surgery.comparison.tables import to_markdown
 from hessian_surgery.errors import InputError
 from hessian_surgery.files import write_json, write_text
@@ -20,10 +20,12 @@ from hessian_surgery.weights.tensorfile import save_tensors
 
 # It comes last: if it is there, all is.
 LAST = "compare.json"
+# What the names of the files start with that a comparison keeps while it runs.
+KEPT = (PREFIX, "training-")
 
 
 def save_comparison(fronts: Fronts, folder: str | Path) -> None:
-    """Write what `compare --out` writes, but for a patch; `write_report` makes the page again.
+    """Write what `compare --out` writes, but for a patch and seconds; `write_report` reads it.
 
     Args:
         fronts: the finished comparison.
@@ -38,6 +40,9 @@ def save_comparison(fronts: Fronts, folder: str | Path) -> None:
     if (folder / LAST).exists():
         raise InputError(f"folder: {folder} holds a finished comparison; give another")
     folder.mkdir(parents=True, exist_ok=True)
+    strange = [path.name for path in folder.iterdir() if not path.name.startswith(KEPT)]
+    if strange:
+        raise InputError(f"folder: {folder} holds {min(strange)}, which is of no comparison; give another")
     write_fronts(folder, fronts, fronts_content(fronts))
 
 

@@ -19,7 +19,7 @@ def require_images(labels: Tensor, classes: tuple[str, ...], argument: str, at_l
     for name, count in zip(classes, counts, strict=True):
         if count < at_least:
             found = f"{count or 'no'} sample{'s' if count > 1 else ''}"
-            numbered = "; labels start at 0" if name == classes[0] and name.isdecimal() else ""
+            numbered = "; labels start at 0" if name == "0" and not count else ""
             raise InputError(
                 f"{argument}: class {name!r} has {found}; give at least {at_least} of each class{numbered}"
             )

@@ -130,7 +130,7 @@ def find_leaks(parts: Sequence[HashedPart], judged: int) -> tuple[Leak, ...]:
     Raises:
         InputError: two parts share more than `LIMIT` of `judged`.
     """
-    found = tuple(leak for pair in combinations(parts, 2) if (leak := _compare(*pair)))
+    found = tuple(leak for pair in combinations(parts, 2) if (leak := find_shared_images(*pair)))
     for leak in found:
         sure = leak.compared == leak.total or len(leak.pairs) >= FEWEST
         if sure and leak.estimate > LIMIT * judged:
@@ -173,7 +173,8 @@ def drop_shared(data: Data, *others: Data) -> LabelledSet:
     return own.subset(torch.tensor(kept))
 
 
-def _compare(first: HashedPart, second: HashedPart) -> Leak | None:
+def find_shared_images(first: HashedPart, second: HashedPart) -> Leak | None:
+    """The images of the second part that are in the first as well, if there are any."""
     known = dict(zip(first.hashes, first.index, strict=True))
     pairs = [(i, known[value]) for i, value in zip(second.index, second.hashes, strict=True) if value in known]
     return Leak(first.argument, second.argument, pairs, len(first.hashes), first.total, second.noun) if pairs else None

@@ -11,6 +11,11 @@ from torch.nn.functional import cross_entropy
 WIDEST = 20.0
 
 
+def has_temperature(logits: Tensor, labels: Tensor) -> bool:
+    """Whether some T fits best: where every answer is right, the lower, the better."""
+    return bool((logits.argmax(dim=1) != labels.to(logits.device)).any())
+
+
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """The T that makes the cross-entropy of logits / T the least, for logits (N, C), labels (N,).
 

@@ -53,7 +53,7 @@ def _within_reach(goal: Goal, surely: Array, classes: tuple[str, ...]) -> str:
         return ""
     (j,) = goal.targets
     if surely[j] < 0.01:
-        return f" From so few images no target of {classes[j]} is sure."
+        return f" Within these limits no target of {classes[j]} is sure."
     return f" Within these limits ask for at most {classes[j]}={int(100 * surely[j])}%."
 
 

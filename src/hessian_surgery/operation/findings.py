@@ -163,7 +163,7 @@ def make_findings(
     promises = check_promises(asked, heldout, tests.accuracy, aim)
     verdict = judge(tests, len(heldout.labels), asked, promises, criteria)
     costs = find_costs(tests, heldout.metrics()[1].count)
-    overfitted = overfitting_warning(calibration, tests)
+    overfitted = overfitting_warning(calibration, tests, folds)
     found = (*promise_warnings(promises), *cost_warnings(costs, free and temperature is None))
     found += () if overfitted is None else (overfitted,)
     every = tuple(dict.fromkeys(said_of(one, noun, heldout.classes) for one in (*warnings, *found)))

@@ -5,6 +5,7 @@ what is measured on the folds is true of the delivered model. One more operation
 would mostly gain more than was measured, and sometimes less.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -88,7 +89,7 @@ class Folded:
         records: of all iterations, fold by fold.
         step: the mean of the operations' steps (p,); one that kept nothing counts as a step of 0.
         moved: how many operations kept a step.
-        overconfidence: the mean of the operations' (see `Ending`).
+        overconfidence: that of the delivered model (see `Ending`), whose step is the mean of all.
     """
 
     answers: Answers
@@ -132,7 +133,7 @@ def operate_in_folds(
     after, simpler = (_some(before, torch.arange(len(fold_of))) for _ in range(2))
     mean = torch.zeros(space.dimension, dtype=space.dtype, device=space.device)
     records: list[IterationRecord] = []
-    overconfidence = 0.0
+    ratios: list[float] = []
     fitted = True
     out_of_reach: Infeasible | None = None
     for fold in range(folds):
@@ -152,14 +153,19 @@ def operate_in_folds(
         _fill_in(simpler, found.bias or found.answers, unseen)
         fitted &= found.bias is not None
         mean += found.step / folds
-        overconfidence += found.overconfidence / folds
+        ratios.append(found.overconfidence)
         records += [replace(record, fold=fold + 1) for record in found.records]
     if out_of_reach is not None and not records:
         raise out_of_reach
     space.restore(start)
     space.perturb(mean)
     moved = {record.fold for record in records if record.accepted}
-    return Folded(after, simpler if fitted else None, tuple(records), mean, len(moved), overconfidence)
+    return Folded(after, simpler if fitted else None, tuple(records), mean, len(moved), _of_the_mean(ratios))
+
+
+def _of_the_mean(ratios: Sequence[float]) -> float:
+    """The overconfidence of the mean step: each image was in all operations but one."""
+    return math.prod(ratios) ** ((len(ratios) - 1) / len(ratios) ** 2)
 
 
 def _fill_in(whole: Answers, some: Answers, positions: Tensor) -> None:

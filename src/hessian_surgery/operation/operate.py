@@ -169,7 +169,8 @@ def _run(
     seen = answer(problem.classifier, data, problem.batch_size)
     reached = class_accuracy(seen.predicted, data.labels, len(data.classes))
     ending = Ending(reached, overconfidence=found.overconfidence)
-    return _Done(found.records, ending, folds_ended(found.moved, judge.folds or 1), found.bias, found.answers)
+    ended = folds_ended(found.moved, int(judge.fold_of.max()) + 1)
+    return _Done(found.records, ending, ended, found.bias, found.answers)
 
 
 def _operate(
@@ -197,7 +198,7 @@ def _operate(
     observer.stage("report", 2, 3)
     asked, seed = algorithm.asked(problem), problem.config.seed
     warnings += judge.leaks.sentences
-    free = can_recalibrate(problem)
+    free = can_recalibrate(problem) and not problem.config.recalibrate
     findings = make_findings(
         calibration, held, asked, warnings, seed, folds=judge.folds, temperature=temperature, free=free, noun=data.noun
     )

@@ -13,7 +13,7 @@ from hessian_surgery.directions.family import Directions
 from hessian_surgery.errors import InputError
 from hessian_surgery.model.evaluation import compute_logits
 from hessian_surgery.model.head import Head, find_head_on
-from hessian_surgery.model.temperature import WIDEST, fit_temperature
+from hessian_surgery.model.temperature import fit_temperature, has_temperature
 from hessian_surgery.operation.config import SurgeryConfig
 from hessian_surgery.operation.problem import Inputs, Problem
 from hessian_surgery.operation.proposal import after_coefficients
@@ -65,7 +65,7 @@ def find_overconfidence(problem: Problem[Any], directions: Directions, coefficie
     """How many times too low a temperature is that is fitted to the calibration images.
 
     It is the temperature that fits the logits after the crossed step, over that after the step
-    itself; 1 if no direction is crossed.
+    itself; 1 if no direction is crossed, or if no temperature fits one of the two.
 
     Args:
         problem: what is operated on, at the weights before the step.
@@ -77,8 +77,11 @@ def find_overconfidence(problem: Problem[Any], directions: Directions, coefficie
         return 1.0
     labels = problem.calibration_data.labels
     every = torch.arange(len(labels))
-    crossed = after_coefficients(problem, directions)(taken.share * coefficients, every)
-    return fit_temperature(crossed, labels) / fit_temperature(taken.logits, labels)
+    crossed = after_coefficients(problem, directions)(taken.share * coefficients, every).cpu()
+    seen = taken.logits.cpu()
+    if not (has_temperature(crossed, labels) and has_temperature(seen, labels)):
+        return 1.0
+    return fit_temperature(crossed, labels) / fit_temperature(seen, labels)
 
 
 @torch.no_grad()
@@ -86,7 +89,7 @@ def recalibrate(problem: Problem[Any], overconfidence: float = 1.0) -> float | N
     """Divide the head's weights and biases by the temperature that fits the calibration images.
 
     The largest logit stays the largest. Returns the temperature; None if this was not asked for,
-    or if none fits: the lower, the better, where every image is right.
+    or if every answer is right, so that none fits.
 
     Args:
         problem: what was operated on, at the patched weights.
@@ -96,10 +99,10 @@ def recalibrate(problem: Problem[Any], overconfidence: float = 1.0) -> float | N
     if head is None:
         return None
     data = problem.calibration_data
-    seen = fit_temperature(compute_logits(problem.classifier, data, problem.batch_size), data.labels)
-    if not 1.01 / WIDEST < seen < WIDEST / 1.01:
+    logits = compute_logits(problem.classifier, data, problem.batch_size)
+    if not has_temperature(logits, data.labels):
         return None
-    temperature = overconfidence * seen
+    temperature = overconfidence * fit_temperature(logits, data.labels)
     head.module.weight.div_(temperature)
     if head.module.bias is not None:
         head.module.bias.div_(temperature)

@@ -20,8 +20,8 @@ SWAPPED = 5
 
 # What is said if no temperature was found.
 UNFIT = (
-    "recalibrate: no temperature fits the calibration images, as where every answer is right; the probabilities are "
-    "left as they are"
+    "recalibrate: no temperature fits the calibration images, as every answer is right; the probabilities are left as "
+    "they are"
 )
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from hessian_surgery.data.data_hash import data_hash
 from hessian_surgery.data.labelled import Data, LabelledSet, Noun, as_part
-from hessian_surgery.data.leaks import ON_TRAINING, find_leaks, hash_part, hash_training
+from hessian_surgery.data.leaks import find_shared_images, hash_part, hash_training
 from hessian_surgery.errors import InputError, require
 from hessian_surgery.evidence.effective_rank import SensitivityStructure, analyse
 from hessian_surgery.evidence.metrics import Metrics, compute_metrics, sampling_sigma
@@ -21,7 +21,7 @@ from hessian_surgery.operation.config import OperationConfig, SurgeryConfig, as_
 from hessian_surgery.operation.expected import expected_diagnosis
 from hessian_surgery.operation.forecast import Forecast, make_forecast
 from hessian_surgery.operation.observer import Observer
-from hessian_surgery.operation.problem import Inputs, Problem, check_inputs, measure_start
+from hessian_surgery.operation.problem import Problem, check_inputs, measure_start
 from hessian_surgery.operation.progress import watched
 from hessian_surgery.operation.warnings import convergence_warning, cut_off_warning, rare_class_warning, swapped_warning
 from hessian_surgery.paper.amplitude import curvature_amplitude
@@ -141,8 +141,9 @@ def diagnose(
 
     Args:
         model: the trained classifier.
-        training_data: images that the model was trained on: their classes are counted, and spikes
-            have their Hessian batch from them.
+        training_data: images that the model was trained on: their classes are counted, they are
+            compared with the calibration images if they are in memory, and spikes have their
+            Hessian batch from them.
         calibration_data: images that the class accuracies are measured on.
         config: as for `operate`: the goal that is forecast, and how spikes are sought.
         spikes: how many spikes to find and probe: a number, or "auto" for as many as the config
@@ -167,36 +168,28 @@ def diagnose(
     probing = goal if spikes is None else probing_config(config, spikes)
     with watched(observer, progress) as observer:
         inputs = check_inputs(model, training, calibration, probing, directions=spikes is not None)
-        shared = _find_shared(inputs, training)
         observer.expect(partial(expected_diagnosis, inputs, training))
         observer.stage("prepare", 0, 1)
         passes = for_one_pass(inputs.classifier, config.batch_size) if spikes is None else None
         problem, before = measure_start(inputs, passes)
         probed = None if spikes is None else _probe(problem, epsilon, observer)
         observer.stage("forecast", 0, 1)
-        found = _describe(problem, before, goal, probed)
-        return replace(found, warnings=shared + found.warnings)
+        return _describe(problem, before, goal, probed, training)
 
 
-def _find_shared(inputs: Inputs[Any], training: LabelledSet) -> tuple[str, ...]:
-    """Name the calibration images that are training images too, where reading these is cheap.
-
-    Raises:
-        InputError: they are too many.
-    """
-    if inputs.config.calibrate_on_training:
-        return (ON_TRAINING,)
-    calibration = hash_part(inputs.calibration_data, "calibration_data")
-    return tuple(leak.sentence for leak in find_leaks([hash_training(training, []), calibration], calibration.total))
-
-
-def _describe(problem: Problem[Any], before: Answers, goal: SurgeryConfig, found: SpikeDiagnosis | None) -> Diagnosis:
+def _describe(
+    problem: Problem[Any], before: Answers, goal: SurgeryConfig, found: SpikeDiagnosis | None, training: LabelledSet
+) -> Diagnosis:
     """All that is known of a measured model, and of its spikes if they were sought."""
     data = problem.calibration_data
+    hashed = hash_part(data, "calibration_data")
+    # Training images are compared where they are in memory.
+    leak = find_shared_images(hash_training(training, []), hashed)
     metrics = compute_metrics(before.predicted, data.labels, len(data.classes))
     count = np.array(metrics.count, dtype=np.float64)
     loose = None if found is None else convergence_warning([found.residuals], goal.search.tolerance)
     warnings = (
+        None if leak is None else leak.sentence,
         loose,
         swapped_warning(before.predicted, data.labels, data.classes),
         rare_class_warning(data, "calibration"),
@@ -212,7 +205,7 @@ def _describe(problem: Problem[Any], before: Answers, goal: SurgeryConfig, found
         warnings=problem.notes + tuple(warning for warning in warnings if warning),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         model=type(problem.classifier.module).__name__,
-        data={"calibration": {"images": len(data), "sha256": data_hash(data)}},
+        data={"calibration": {"images": len(data), "sha256": data_hash(data, hashed.hashes)}},
         noun=data.noun,
         spikes=found,
     )

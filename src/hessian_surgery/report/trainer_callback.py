@@ -27,7 +27,8 @@ def diagnosis_callback(
     callback's `trainer`, and TensorBoard, other loggers and the console get the figures too.
 
     Args:
-        training_data: the texts or images that the model is trained on; only counted.
+        training_data: the texts or images that the model is trained on; they are counted and, if
+            they are in memory, compared with the others.
         calibration_data: those that class accuracies are measured on.
         folder: gets `step-000100.json`, and so on: the contents of `diagnosis.json`.
         config: as for `diagnose`: the goal that is forecast.

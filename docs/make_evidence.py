@@ -14,7 +14,7 @@ from typing import Any
 EVIDENCE = Path(__file__).parent / "evidence"
 PAGE = EVIDENCE / "operation.md"
 PROMISES = Path(__file__).parents[1] / "benchmarks" / "results" / "promises.json"
-TABLE = re.compile(r"(<!-- table (\S+) -->\n\n).*?(\n<!-- end of table -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 METHODS = {
     "operate": "**`operate`**",
     "class-bias": "class bias",
@@ -105,9 +105,9 @@ SPENT: list[Column] = [
 COVERED: Column = ("interval of Δσ holds the truth", "covered", percent)
 # The columns of each simulated case, beside its settings.
 COLUMNS: dict[str, list[Column]] = {
-    "null": [("a step kept", "kept", percent), ("mean true Δσ (pp)", "Δσ", mean), ("“better”", "better", percent)],
+    "null": [("a step kept", "kept", percent), ("mean true Δσ (pp)", "Δσ", mean), ('"better"', "better", percent)],
     "unequal": [*KEPT, *SPENT, COVERED],
-    "skewed": [*KEPT, *SPENT, ("“worse”", "worse", percent), ("“worse”, and false", "false worse", percent)],
+    "skewed": [*KEPT, *SPENT, ('"worse"', "worse", percent), ('"worse", and false', "false worse", percent)],
     "targets": [
         ("refused", "refused", percent),
         ("said to be reached, and true", "target: true of these", of),
@@ -166,7 +166,7 @@ def lines(table: list[list[str]]) -> Iterator[str]:
 
 def filled(page: str) -> str:
     """The page with its tables made again."""
-    return TABLE.sub(lambda found: found[1] + "".join(lines(TABLES[found[2]]())) + found[3], page)
+    return TABLE.sub(lambda found: found[1] + "\n" + "".join(lines(TABLES[found[2]]())) + "\n" + found[3], page)
 
 
 if __name__ == "__main__":

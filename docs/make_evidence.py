@@ -27,12 +27,10 @@ METHODS = {
 SEEN = 0.00005
 VERDICTS = ("better", "no detectable change", "worse")
 
-Figures = dict[str, dict[str, Any]]
 
-
-def points(value: float, digits: int = 2) -> str:
+def points(value: float) -> str:
     """A difference in percentage points, with its sign; none for zero."""
-    text = f"{100 * value:+.{digits}f}".replace("-", "−")
+    text = f"{100 * value:+.2f}".replace("-", "−")
     return text[1:] if not float(text[1:]) else text
 
 
@@ -115,7 +113,7 @@ COLUMNS: dict[str, list[Column]] = {
         ("protected classes said to be kept, and true", "protected: true of these", of),
     ],
     "folds": [
-        ("interval of Δσ holds the truth", "covered", percent),
+        COVERED,
         ("its length, of that with half held out", "length / half's", lambda figure: f"{figure['mean']:.2f}"),
         ("true Δσ (pp)", "Δσ", mean),
         ("with half held out", "half: Δσ", mean),
